@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Helpers that every script here sources: messages, root, the cache and its recipes.
+
+set -euo pipefail
+
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=${ROCM_XIO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rocm-xio}
+
+# The kernel series that the module is written for, and the packages of the sysroot.
+KERNEL_SERIES=7.3
+SYSROOT_SUITE=trixie
+SYSROOT_PACKAGES="rustc rust-src rustfmt bindgen clang lld llvm gcc-14 make flex bison bc libelf-dev
+  libssl-dev kmod cpio xz-utils busybox-static python3 pahole rsync"
+
+die() {
+    echo "error: $*" >&2
+    exit 1
+}
+
+note() { echo "[${0##*/}] $*"; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo -- "$@"
+    else
+        die "root is needed for '$1': run this as root, or install sudo"
+    fi
+}
+
+# recipe_hash WORDS…: twelve hex digits that change when a recipe does.
+recipe_hash() { printf '%s\n' "$@" | sha256sum | cut -c1-12; }
+
+# The trailing number is raised when the recipe in scripts/setup changes.
+SYSROOT_HASH=$(recipe_hash "$SYSROOT_SUITE" "$SYSROOT_PACKAGES" "$KERNEL_SERIES" 1)
+SYSROOT=$CACHE/sysroot-$SYSROOT_HASH
+KERNEL_HASH=$(recipe_hash "$SYSROOT_HASH" 1)
+
+# load_kernel: sets KVER, KSRC (a path inside the sysroot), VMLINUZ, MODULES and KMAKE (make's arguments).
+load_kernel() {
+    local stamp=$SYSROOT/etc/rocm-xio-kernel
+    [ -r "$stamp" ] || die "the sysroot is not there: run ./scripts/setup first"
+    KVER=$(cat "$stamp")
+    KSRC=/usr/src/rocm-xio-kernel-$KERNEL_HASH
+    MODULES=$SYSROOT/usr/lib/modules/$KVER
+    VMLINUZ=$MODULES/vmlinuz
+    # shellcheck disable=SC2034 # for the scripts that source this file
+    KMAKE=(CC=x86_64-linux-gnu-gcc-14 "LOCALVERSION=${KVER#"${KVER%%[+-]*}"}")
+}
+
+# print_env: what other programs need to know, as shell assignments.
+print_env() {
+    load_kernel
+    printf '%s=%q\n' SYSROOT "$SYSROOT" KSRC "$KSRC" KVER "$KVER" VMLINUZ "$VMLINUZ" \
+        MODULES "$MODULES" QEMU "$REPO/scripts/qemu" XIO_CACHE "$CACHE"
+}
