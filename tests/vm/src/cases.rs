@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of VM tests.
+//!
+//! To add one:
+//! 1. Write the test functions in a file of `tests/guest/src/tests/` and register the group in the table of its
+//!    `mod.rs` (the top of that file shows how).
+//! 2. Add a line to [`CASES`]: a unique name, the guest group (with arguments after commas, as on the kernel's
+//!    command line), and a function that describes the machine. Several cases may run one group in different
+//!    machines.
+//!
+//! `./scripts/test NAME` runs one case, `./scripts/test --list` shows them.
+
+use crate::machine::{Iommu, Machine};
+
+/// One machine to boot and the guest tests to run in it.
+pub struct Case {
+    /// The name, unique among all cases.
+    pub name: &'static str,
+    /// The guest group and its arguments, `GROUP[,ARG…]`.
+    pub guest: &'static str,
+    /// Describes the machine.
+    pub machine: fn() -> Machine,
+}
+
+const fn case(name: &'static str, guest: &'static str, machine: fn() -> Machine) -> Case {
+    Case { name, guest, machine }
+}
+
+/// All cases, in the order in which they run.
+pub const CASES: &[Case] = &[
+    case("smoke", "smoke", || Machine::new().nvme_disk()),
+    case("smoke-intel", "smoke,iommu", || Machine::new().iommu(Iommu::Intel).nvme_disk()),
+    case("smoke-amd", "smoke,iommu", || Machine::new().iommu(Iommu::Amd).nvme_disk()),
+    case("smoke-virtio", "smoke,iommu", || Machine::new().iommu(Iommu::Virtio).nvme_disk()),
+];
+
+/// The case of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        for (index, case) in CASES.iter().enumerate() {
+            assert!(CASES[..index].iter().all(|other| other.name != case.name), "{} is there twice", case.name);
+            assert!(case.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", case.name);
+        }
+    }
+}

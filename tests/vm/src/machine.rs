@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a virtual machine consists of, and QEMU's arguments for it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The IOMMU that the guest sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Iommu {
+    /// None: devices reach all memory.
+    #[default]
+    None,
+    /// Intel VT-d.
+    Intel,
+    /// AMD-Vi.
+    Amd,
+    /// virtio-iommu; the guest loads its driver before anything else.
+    Virtio,
+}
+
+/// A virtual machine, described; made with [`Machine::new`] and the methods below.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub(crate) iommu: Iommu,
+    pub(crate) cmdline: Vec<String>,
+    pub(crate) controllers: Vec<Vec<String>>,
+    pub(crate) nvme_disk: bool,
+    pub(crate) ram_mib: u32,
+    pub(crate) cpus: u32,
+    pub(crate) timeout: Duration,
+    pub(crate) qemu: Vec<String>,
+    pub(crate) files: Vec<(PathBuf, String)>,
+    pub(crate) spare_controllers: usize,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Machine {
+    /// One GiB of memory, two processors, no IOMMU, no device, a deadline of two minutes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            iommu: Iommu::None,
+            cmdline: Vec::new(),
+            controllers: Vec::new(),
+            nvme_disk: false,
+            ram_mib: 1024,
+            cpus: 2,
+            timeout: Duration::from_secs(120),
+            qemu: Vec::new(),
+            files: Vec::new(),
+            spare_controllers: 0,
+        }
+    }
+
+    /// The kind of IOMMU.
+    #[must_use]
+    pub fn iommu(mut self, iommu: Iommu) -> Self {
+        self.iommu = iommu;
+        self
+    }
+
+    /// More words for the kernel's command line, such as `iommu=pt`.
+    #[must_use]
+    pub fn cmdline(mut self, words: &str) -> Self {
+        self.cmdline.push(words.to_owned());
+        self
+    }
+
+    /// One more software controller: `xio-target serve` with these options.
+    #[must_use]
+    pub fn controller(mut self, options: &[&str]) -> Self {
+        self.controllers.push(options.iter().map(|&option| option.to_owned()).collect());
+        self
+    }
+
+    /// One more software controller that is running but not plugged in; the guest asks for it with the host
+    /// action `qmp` and the socket's name `@SOCKET<N>@`, N counting all controllers from 0.
+    #[must_use]
+    pub fn spare_controller(mut self, options: &[&str]) -> Self {
+        self.spare_controllers += 1;
+        self.controller(options)
+    }
+
+    /// QEMU's own NVMe disk of 64 MiB (an ordinary block controller, not Key-Value).
+    #[must_use]
+    pub fn nvme_disk(mut self) -> Self {
+        self.nvme_disk = true;
+        self
+    }
+
+    /// Guest memory in MiB.
+    #[must_use]
+    pub fn ram_mib(mut self, mib: u32) -> Self {
+        self.ram_mib = mib;
+        self
+    }
+
+    /// The number of processors.
+    #[must_use]
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// The deadline in seconds, after which the machine is killed and the case has failed.
+    #[must_use]
+    pub fn timeout(mut self, seconds: u64) -> Self {
+        self.timeout = Duration::from_secs(seconds);
+        self
+    }
+
+    /// More QEMU arguments.
+    #[must_use]
+    pub fn qemu(mut self, arguments: &[&str]) -> Self {
+        self.qemu.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Puts a host file (relative to the checkout) at `guest` in the initial RAM disk.
+    #[must_use]
+    pub fn file(mut self, host: impl Into<PathBuf>, guest: &str) -> Self {
+        self.files.push((host.into(), guest.to_owned()));
+        self
+    }
+
+    /// The controllers' options, in the order in which they are numbered.
+    #[must_use]
+    pub fn controllers(&self) -> &[Vec<String>] {
+        &self.controllers
+    }
+
+    fn iommu_arguments(&self) -> (&'static [&'static str], &'static str) {
+        match self.iommu {
+            Iommu::None => (&[], ""),
+            // Without caching mode, QEMU refuses to put a vfio-user device behind it.
+            Iommu::Intel => (&["-device", "intel-iommu,caching-mode=on"], "intel_iommu=on"),
+            Iommu::Amd => (&["-device", "amd-iommu,dma-remap=on"], ""),
+            Iommu::Virtio => (&["-device", "virtio-iommu-pci,addr=02.0"], "xio.modules=virtio-iommu"),
+        }
+    }
+
+    /// QEMU's arguments, less accelerator, kernel and serial lines. `dir` holds the sockets `s0`, `s1`, ….
+    #[must_use]
+    pub(crate) fn qemu_arguments(&self, dir: &Path) -> Vec<String> {
+        let ram = self.ram_mib;
+        let mut arguments = words(&format!(
+            "-machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size={ram}M,share=on -m {ram}M \
+             -smp {} -nodefaults -display none -no-reboot",
+            self.cpus
+        ));
+        arguments.extend(self.iommu_arguments().0.iter().map(|&word| word.to_owned()));
+        if self.nvme_disk {
+            arguments.extend(words(
+                "-blockdev driver=null-co,node-name=disk,size=67108864,read-zeroes=on \
+                 -device nvme,serial=ordinary,drive=disk",
+            ));
+        }
+        for index in 0..self.controllers.len() - self.spare_controllers {
+            let socket = dir.join(format!("s{index}"));
+            // The default message timeout of 5 s is soon over on a busy host, and then the device is lost.
+            arguments.push("-device".to_owned());
+            arguments.push(format!(
+                r#"{{"driver":"vfio-user-pci","id":"vfu{index}","x-msg-timeout":60000,"socket":{{"type":"unix","path":"{}"}}}}"#,
+                socket.display()
+            ));
+        }
+        arguments.extend(self.qemu.iter().cloned());
+        arguments
+    }
+
+    /// The kernel's command line for a guest group (or another `xio.…` word).
+    #[must_use]
+    pub(crate) fn kernel_cmdline(&self, word: &str) -> String {
+        let mut line = String::from("console=ttyS0 panic=-1 quiet loglevel=4 log_buf_len=4M");
+        for extra in [self.iommu_arguments().1, word].into_iter().chain(self.cmdline.iter().map(String::as_str)) {
+            if !extra.is_empty() {
+                line.push(' ');
+                line.push_str(extra);
+            }
+        }
+        line
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_get_one_socket_each_and_spares_none() {
+        let machine = Machine::new().controller(&[]).controller(&[]).spare_controller(&[]);
+        let line = machine.qemu_arguments(Path::new("/run")).join(" ");
+        assert!(line.contains("/run/s0") && line.contains("/run/s1") && !line.contains("/run/s2"), "{line}");
+    }
+
+    #[test]
+    fn the_iommu_shows_in_device_and_command_line() {
+        let machine = Machine::new().iommu(Iommu::Intel).cmdline("iommu=pt");
+        assert!(machine.qemu_arguments(Path::new("/")).contains(&"intel-iommu,caching-mode=on".to_owned()));
+        let line = machine.kernel_cmdline("xio.test=smoke");
+        assert!(line.ends_with("intel_iommu=on xio.test=smoke iommu=pt"), "{line}");
+    }
+}

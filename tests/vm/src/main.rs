@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `xio-vm`: runs VM tests, the demonstration, or a shell in a machine like its.
+
+#![forbid(unsafe_code)]
+
+use anyhow::{bail, Result};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use xio_vm::accel::Accel;
+use xio_vm::cases::{self, Case, CASES};
+use xio_vm::setup::Setup;
+use xio_vm::tap::Tally;
+use xio_vm::{run, Iommu, Machine};
+
+#[derive(Parser)]
+#[command(about = "Boots virtual machines with software NVMe-KV controllers", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Lists the VM tests.
+    List,
+    /// Runs VM tests: those named, or all.
+    Run {
+        /// Names of cases, or of guest groups.
+        names: Vec<String>,
+    },
+    /// Shows the command line tool at work in a machine, or leaves you at a prompt there.
+    Demo {
+        /// An interactive prompt as an ordinary user.
+        #[arg(long)]
+        shell: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Action::List => {
+            CASES.iter().for_each(|case| println!("{}", case.name));
+            Ok(true)
+        }
+        Action::Run { names } => select(&names).and_then(|cases| run_cases(&cases)),
+        Action::Demo { shell } => demo(shell),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xio-vm: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn select(names: &[String]) -> Result<Vec<&'static Case>> {
+    if names.is_empty() {
+        return Ok(CASES.iter().collect());
+    }
+    let mut selected = Vec::new();
+    for name in names {
+        let group = |case: &&Case| case.guest.split(',').next() == Some(name);
+        let found: Vec<_> = match cases::find(name) {
+            Some(case) => vec![case],
+            None => CASES.iter().filter(group).collect(),
+        };
+        if found.is_empty() {
+            bail!("there is no VM test {name}; `xio-vm list` shows those there are");
+        }
+        selected.extend(found);
+    }
+    Ok(selected)
+}
+
+fn run_cases(cases: &[&Case]) -> Result<bool> {
+    let setup = Setup::load()?;
+    let accel = Accel::choose(&setup)?;
+    let mut total = Tally::default();
+    for case in cases {
+        println!("# vm {} ({}, {})", case.name, case.guest, accel.name());
+        let word = format!("xio.test={}", case.guest);
+        let machine = (case.machine)();
+        let outcome =
+            run::reports(&setup, accel, case.name, &word, &machine, &mut |line| println!("  {line}"))?;
+        let mut tally = outcome.tally.clone();
+        if let Some(fault) = &outcome.fault {
+            println!("  not ok - {}: {fault}", case.name);
+            tally.failed += 1;
+        }
+        if !outcome.is_success() {
+            println!("  # logs: {}", outcome.logs.display());
+        }
+        println!(
+            "# vm {}: {} passed, {} failed, {} skipped in {:.1} s",
+            case.name,
+            tally.passed,
+            tally.failed,
+            tally.skipped,
+            outcome.took.as_secs_f32()
+        );
+        total.add(&tally);
+    }
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    Ok(total.failed == 0)
+}
+
+fn demo(shell: bool) -> Result<bool> {
+    let setup = Setup::load()?;
+    let accel = Accel::choose(&setup)?;
+    let machine = Machine::new()
+        .iommu(Iommu::Intel)
+        .controller(&["--max-value", "67108864", "--capacity", "268435456"])
+        .file(&setup.vmlinuz, "/data/vmlinuz");
+    if shell {
+        run::shell(&setup, accel, &machine)?;
+        return Ok(true);
+    }
+    // The guest sends the transcript as comments, and each step's verdict as a test.
+    let outcome = run::reports(&setup, accel, "demo", "xio.test=demo", &machine, &mut |line| {
+        if let Some(text) = line.strip_prefix("# ") {
+            println!("{text}");
+        } else if line == "#" {
+            println!();
+        } else if line.starts_with("not ok ") {
+            println!("{line}");
+        }
+    })?;
+    if !outcome.is_success() {
+        if let Some(fault) = &outcome.fault {
+            eprintln!("xio-vm: the demonstration failed: {fault}");
+        }
+        eprintln!("xio-vm: {} steps failed; logs: {}", outcome.tally.failed, outcome.logs.display());
+    } else {
+        println!(
+            "demo: all {} steps were right ({}, {:.0} s)",
+            outcome.tally.passed,
+            accel.name(),
+            outcome.took.as_secs_f32()
+        );
+    }
+    Ok(outcome.is_success())
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note OR MIT
+//! The requests and their structures.
+
+use crate::describe::{Constant, Field, Layout};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An ioctl argument.
+pub trait Request: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable {
+    /// Number within the type.
+    const NR: u8;
+    /// Whole ioctl number, with the size of this version of the structure.
+    const CMD: u32;
+}
+
+constants! {
+    /// Version of the interface. It only grows; what is there can be told from the feature bits.
+    ABI_VERSION: u32 = 1;
+
+    /// Feature: queues mapped into the client.
+    FEATURE_DIRECT_QUEUE: u64 = 1 << 0;
+    /// Feature: an eventfd signalled when the controller posts a completion.
+    FEATURE_EVENTFD: u64 = 1 << 1;
+    /// Feature: buffers come with their DMA address table and ready-made PRP lists.
+    FEATURE_BUFFER_TABLE: u64 = 1 << 2;
+
+    /// The device has no IOMMU in front of it: it can reach all of memory.
+    IOMMU_NONE: u32 = 0;
+    /// An IOMMU is there but passes every address through.
+    IOMMU_IDENTITY: u32 = 1;
+    /// An IOMMU confines the device to what is mapped.
+    IOMMU_TRANSLATED: u32 = 2;
+    /// As `IOMMU_TRANSLATED`, but mappings are flushed lazily (type DMA-FQ). The module flushes by itself
+    /// before it frees memory.
+    IOMMU_TRANSLATED_LAZY: u32 = 3;
+
+    /// Direct queues: this client may have them because an IOMMU confines the device.
+    DIRECT_CONFINED: u32 = 0;
+    /// Direct queues: this client may have them because it has CAP_SYS_RAWIO.
+    DIRECT_RAWIO: u32 = 1;
+    /// Direct queues: everybody may have them, the module was loaded with unsafe_direct=1.
+    DIRECT_UNSAFE: u32 = 2;
+    /// Direct queues: refused (EPERM), nothing confines the device.
+    DIRECT_REFUSED: u32 = 3;
+
+    /// Kind of queue: direct.
+    QUEUE_KIND_DIRECT: u32 = 1 << 0;
+
+    /// No eventfd for a queue.
+    NO_EVENTFD: i32 = -1;
+
+    /// Bytes of a page of the controller, of a buffer and of a PRP list.
+    PAGE_SIZE: u32 = 4096;
+    /// Data pages between two chain pointers of a ready-made PRP list.
+    LIST_ENTRIES: u32 = 511;
+    /// First slot of the second ready-made PRP list.
+    LIST_SHIFT: u32 = 256;
+}
+
+structures! {
+    /// What the controller is, what it can do, and what this client may do with it.
+    ///
+    /// Errors: `EINVAL` (size, flags), `E2BIG`, `EFAULT`, `ENODEV` (the controller is gone).
+    struct GetInfo = "xio_get_info", request GET_INFO = 0x00 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// `ABI_VERSION` of the module.
+        abi_version: u32,
+        /// Version register (VS) of the controller.
+        nvme_version: u32,
+        /// `FEATURE_*` bits.
+        features: u64,
+        /// Capabilities register (CAP).
+        cap: u64,
+        /// Largest transfer of one command in bytes (MDTS), 0 when the controller states none.
+        max_transfer: u64,
+        /// Largest buffer in bytes.
+        max_buffer: u64,
+        /// Limit in bytes on all memory of one client.
+        max_client_memory: u64,
+        /// Deepest queue in entries.
+        max_queue_entries: u32,
+        /// Queue pairs that all clients of the controller can have together.
+        max_queues: u32,
+        /// Bytes from one doorbell register to the next (4 << CAP.DSTRD).
+        doorbell_stride: u32,
+        /// Number of active namespaces with the Key Value command set.
+        namespaces: u32,
+        /// `IOMMU_*`: what confines the device, at this moment.
+        iommu: u32,
+        /// `DIRECT_*`: whether this client may have direct queues, at this moment, and why.
+        direct: u32,
+        /// `QUEUE_KIND_*` bits that this client may create at this moment.
+        queue_kinds: u32,
+        /// Interrupt vectors that serve eventfds; 0 means that one vector serves everything.
+        event_vectors: u32,
+        /// NUMA node of the device, -1 when unknown.
+        numa_node: i32,
+        /// PCI domain.
+        pci_domain: u32,
+        /// PCI bus.
+        pci_bus: u8,
+        /// PCI device (slot).
+        pci_device: u8,
+        /// PCI function.
+        pci_function: u8,
+        /// Not 0 when the doorbells of each queue have pages of their own.
+        doorbell_pages: u8,
+        /// PCI vendor (VID).
+        vendor_id: u16,
+        /// PCI subsystem vendor (SSVID).
+        subsystem_vendor_id: u16,
+        /// Controller identifier (CNTLID).
+        controller_id: u16,
+        /// Zero.
+        reserved0: [u16; 3],
+        /// Serial number (SN), ASCII, padded with spaces.
+        serial: [u8; 20],
+        /// Model number (MN), ASCII, padded with spaces.
+        model: [u8; 40],
+        /// Firmware revision (FR), ASCII, padded with spaces.
+        firmware: [u8; 8],
+        /// NVM subsystem qualified name (SUBNQN), padded with zeros.
+        subnqn: [u8; 256],
+        /// Zero.
+        reserved: [u32; 15],
+    }
+
+    /// A namespace with the Key Value command set, read from the controller at this moment.
+    ///
+    /// Errors: `EINVAL` (size, flags), `E2BIG`, `EFAULT`, `ENODEV`, `ENOENT` (no such index or namespace),
+    /// `EIO` (the controller refused Identify), `ETIMEDOUT`.
+    struct GetNamespace = "xio_get_namespace", request GET_NAMESPACE = 0x01 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// In: namespace to ask for; 0 asks by `index`. Out: its identifier.
+        nsid: u32,
+        /// In: when `nsid` is 0, how many namespaces to skip, in ascending order of identifiers.
+        index: u32,
+        /// Capacity in bytes (NSZE).
+        capacity: u64,
+        /// Bytes in use (NUSE).
+        used: u64,
+        /// Longest key in bytes (KVKML of the format in use).
+        max_key: u16,
+        /// Number of formats that the namespace has.
+        formats: u16,
+        /// Index of the format in use.
+        format: u16,
+        /// Zero.
+        reserved0: u16,
+        /// Longest value in bytes (KVVML of the format in use).
+        max_value: u32,
+        /// Limit on the number of keys (MNKS of the format in use), 0 when none is stated.
+        max_keys: u32,
+        /// Namespace GUID (NGUID), zero when there is none.
+        nguid: [u8; 16],
+        /// IEEE extended unique identifier (EUI64), zero when there is none.
+        eui64: [u8; 8],
+        /// Zero.
+        reserved: [u32; 14],
+    }
+
+    /// Makes a submission and a completion queue and gives out the offsets to map them.
+    ///
+    /// The client that first makes a queue or a buffer owns the controller's direct path until it has neither.
+    ///
+    /// Errors: `EINVAL` (size, flags, `entries` below 2 or above the limit, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
+    /// `EPERM` (direct queues are refused: see `direct` of `xio_get_info`), `EBUSY` (another client owns the direct
+    /// path), `ENOSPC` (no queue left), `EBADF` (eventfd), `ENOMEM`, `EDQUOT` (`max_client_memory`), `EIO` (refused by the
+    /// controller), `ETIMEDOUT`.
+    struct QueueCreate = "xio_queue_create", request QUEUE_CREATE = 0x02 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// Entries of each of the two queues, 2 to `max_queue_entries`. One slot always stays free.
+        entries: u32,
+        /// eventfd to signal, or -1. A queue with one costs an interrupt per completion.
+        eventfd: i32,
+        /// Out: handle.
+        handle: u32,
+        /// Out: queue identifier, as completions carry it.
+        qid: u32,
+        /// Out: mmap offset of the submission queue.
+        sq_offset: u64,
+        /// Out: mmap offset of the completion queue.
+        cq_offset: u64,
+        /// Out: mmap offset of the page with the submission queue's tail doorbell.
+        sq_doorbell_offset: u64,
+        /// Out: mmap offset of the page with the completion queue's head doorbell.
+        cq_doorbell_offset: u64,
+        /// Out: bytes to map for the submission queue.
+        sq_len: u32,
+        /// Out: bytes to map for the completion queue.
+        cq_len: u32,
+        /// Out: position of the tail doorbell within its page.
+        sq_doorbell_in_page: u32,
+        /// Out: position of the head doorbell within its page.
+        cq_doorbell_in_page: u32,
+        /// Must be zero.
+        reserved: [u32; 8],
+    }
+
+    /// Deletes a queue pair; its mappings fault from then on.
+    ///
+    /// Errors: `EINVAL`, `E2BIG`, `EFAULT`, `ENODEV`, `ENOENT`.
+    struct QueueDestroy = "xio_queue_destroy", request QUEUE_DESTROY = 0x03 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// Handle.
+        handle: u32,
+        /// Must be zero.
+        reserved: [u32; 5],
+    }
+
+    /// Allocates memory that commands can point at.
+    ///
+    /// Errors: `EINVAL` (size, flags, `len` 0 or above `max_buffer`, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
+    /// `EPERM` and `EBUSY` as for `xio_queue_create`, `ENOMEM`, `EDQUOT` (`max_client_memory`).
+    struct BufferAlloc = "xio_buffer_alloc", request BUFFER_ALLOC = 0x04 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// In: bytes wanted. Out: bytes got, a multiple of `PAGE_SIZE`.
+        len: u64,
+        /// Out: mmap offset of the data.
+        data_offset: u64,
+        /// Out: mmap offset of the table, an array of `xio_page`, one for each page of the buffer. Read-only.
+        table_offset: u64,
+        /// Out: bytes to map for the table.
+        table_len: u64,
+        /// Out: handle.
+        handle: u32,
+        /// Must be zero.
+        reserved: [u32; 9],
+    }
+
+    /// Frees a buffer. When the call returns the controller can not reach the memory any more, and its
+    /// mappings fault.
+    ///
+    /// Errors: `EINVAL`, `E2BIG`, `EFAULT`, `ENODEV`, `ENOENT`.
+    struct BufferFree = "xio_buffer_free", request BUFFER_FREE = 0x05 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// Handle.
+        handle: u32,
+        /// Must be zero.
+        reserved: [u32; 5],
+    }
+
+    /// What a command needs to point at a page of a buffer and at what follows.
+    ///
+    /// A range that starts in page `f` and ends in page `l` has PRP1 = `addr` of page `f` + offset in the page
+    /// (a multiple of 4), and PRP2 = 0 when `f == l`, `addr` of page `l` when `l == f + 1`, else
+    /// `list[v]` of page `f + 1`, where `v` is 1 when `(l - 1) % LIST_ENTRIES == 0`, else 0.
+    /// (There the last page of the range would come first on a new page of list 0, where the controller
+    /// takes the chain pointer for data.)
+    struct Page = "xio_page" {
+        /// Address of the page for the controller.
+        addr: u64,
+        /// Address of the PRP list entry of this page, in each of the two ready-made lists; 0 for page 0.
+        list: [u64; 2],
+        /// Zero.
+        reserved: u64,
+    }
+}
