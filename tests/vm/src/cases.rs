@@ -47,7 +47,11 @@ mod tests {
     #[test]
     fn names_are_unique_and_plain() {
         for (index, case) in CASES.iter().enumerate() {
-            assert!(CASES[..index].iter().all(|other| other.name != case.name), "{} is there twice", case.name);
+            assert!(
+                CASES[..index].iter().all(|other| other.name != case.name),
+                "{} is there twice",
+                case.name
+            );
             assert!(case.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", case.name);
         }
     }

@@ -100,7 +100,8 @@ pub fn write(setup: &Setup, machine: &Machine, path: &Path) -> Result<()> {
         archive.file(name, 0o644, data.as_bytes());
     }
     add_kernel_modules(setup, &mut archive)?;
-    for (host, name) in [(setup.kernel_module(), "lib/modules/rocm_xio.ko"), (setup.guest_program("xio"), "bin/xio")]
+    for (host, name) in
+        [(setup.kernel_module(), "lib/modules/rocm_xio.ko"), (setup.guest_program("xio"), "bin/xio")]
     {
         if host.exists() {
             archive.copy(&host, name, 0o755)?;
@@ -193,7 +194,8 @@ mod tests {
 
     #[test]
     fn modules_load_after_what_they_need() {
-        let text = "k/nvme.ko.xz: k/nvme-core.ko.xz k/nvme-auth.ko.xz\nk/nvme-core.ko.xz: k/nvme-auth.ko.xz\n";
+        let text =
+            "k/nvme.ko.xz: k/nvme-core.ko.xz k/nvme-auth.ko.xz\nk/nvme-core.ko.xz: k/nvme-auth.ko.xz\n";
         assert_eq!(
             load_order(text, "nvme").unwrap(),
             ["k/nvme-auth.ko.xz", "k/nvme-core.ko.xz", "k/nvme.ko.xz"].map(str::to_owned)

@@ -177,7 +177,9 @@ impl Machine {
     #[must_use]
     pub(crate) fn kernel_cmdline(&self, word: &str) -> String {
         let mut line = String::from("console=ttyS0 panic=-1 quiet loglevel=4 log_buf_len=4M");
-        for extra in [self.iommu_arguments().1, word].into_iter().chain(self.cmdline.iter().map(String::as_str)) {
+        for extra in
+            [self.iommu_arguments().1, word].into_iter().chain(self.cmdline.iter().map(String::as_str))
+        {
             if !extra.is_empty() {
                 line.push(' ');
                 line.push_str(extra);

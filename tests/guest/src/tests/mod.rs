@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The groups of tests. To add tests:
+//!
+//! 1. Write a file here, `tests/NAME.rs`, with a function that runs its cases:
+//!
+//!    ```ignore
+//!    pub fn run(report: &mut Report, arguments: &[&str]) {
+//!        report.case("rule_that_it_proves", |report| {
+//!            kernel::load_rocm_xio("")?;                        // errors fail the case
+//!            let listed = user::run(&["xio", "list"])?.expect_success()?;
+//!            assert!(listed.text().contains("rocm-xio0"));      // so do panics
+//!            Ok(())
+//!        });
+//!    }
+//!    ```
+//! 2. Add `mod NAME;` and a line to [`GROUPS`].
+//! 3. Add a case with a machine to `tests/vm/src/cases.rs`.
+//!
+//! Cases of a group share one machine and run in order. At the end the kernel's messages are checked; messages
+//! that belong to a test are announced with `report.allow_kernel_message`.
+
+mod smoke;
+
+use crate::demo;
+use crate::report::Report;
+
+type Group = fn(&mut Report, &[&str]);
+
+/// All groups by name.
+const GROUPS: &[(&str, Group)] = &[("demo", demo::run), ("probe", smoke::probe), ("smoke", smoke::run)];
+
+/// Runs the group of this name.
+pub fn run(name: &str, arguments: &[&str], report: &mut Report) {
+    match GROUPS.iter().find(|(group, _)| *group == name) {
+        Some((_, run)) => run(report, arguments),
+        None => report.case(name, |_| anyhow::bail!("there is no group of tests of this name")),
+    }
+}
