@@ -36,7 +36,9 @@ pub struct Layout {
 pub struct Constant {
     /// Name without prefix.
     pub name: &'static str,
-    /// Value.
+    /// Rust type as written, such as `u32`.
+    pub ty: &'static str,
+    /// Value; a negative one with its sign extended.
     pub value: u64,
     /// Documentation, a line each.
     pub doc: &'static [&'static str],
@@ -96,7 +98,12 @@ macro_rules! constants {
         $( $(#[doc = $doc])* pub const $name: $ty = $value; )*
         /// All constants.
         pub const CONSTANTS: &[Constant] = &[$(
-            Constant { name: stringify!($name), value: $name as u64, doc: &[$($doc),*] }
+            Constant {
+                name: stringify!($name),
+                ty: stringify!($ty),
+                value: $name as u64,
+                doc: &[$($doc),*],
+            }
         ),*];
     };
 }

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note OR MIT */
+/*
+ * Interface of /dev/rocm-xioN.
+ *
+ * Generated from the crate xio-uapi by `cargo run -p xio-layout --bin gen-header`. Do not edit.
+ *
+ * Rules that every request follows:
+ * - The argument is a structure whose first field, @size, is its size in bytes as the caller
+ *   was compiled. It must equal the size in the ioctl number, else %EINVAL.
+ * - An older caller (smaller @size) gets the fields that it knows. A newer caller (larger
+ *   @size) is served when everything this kernel does not know is zero, else %E2BIG; the part
+ *   that this kernel does not know comes back as zero.
+ * - @flags and reserved fields must be zero, else %EINVAL.
+ * - Handles belong to the open file that made them; any other handle is %ENOENT.
+ * - Offsets for ``mmap`` are opaque. No address of a register, of memory or of a bus is ever
+ *   taken from the caller.
+ */
+
+#ifndef ROCM_XIO_H
+#define ROCM_XIO_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Type of the ioctl numbers of all requests. */
+#define XIO_IOC_TYPE 0xBD
+
+/* Version of the interface. It only grows; what is there can be told from the feature bits. */
+#define XIO_ABI_VERSION 1U
+
+/* Feature: queues mapped into the client. */
+#define XIO_FEATURE_DIRECT_QUEUE 0x1ULL
+
+/* Feature: an eventfd signalled when the controller posts a completion. */
+#define XIO_FEATURE_EVENTFD 0x2ULL
+
+/* Feature: buffers come with their DMA address table and ready-made PRP lists. */
+#define XIO_FEATURE_BUFFER_TABLE 0x4ULL
+
+/* The device has no IOMMU in front of it: it can reach all of memory. */
+#define XIO_IOMMU_NONE 0U
+
+/* An IOMMU is there but passes every address through. */
+#define XIO_IOMMU_IDENTITY 1U
+
+/* An IOMMU confines the device to what is mapped. */
+#define XIO_IOMMU_TRANSLATED 2U
+
+/*
+ * As %XIO_IOMMU_TRANSLATED, but mappings are flushed lazily (type DMA-FQ). The module flushes
+ * by itself before it frees memory.
+ */
+#define XIO_IOMMU_TRANSLATED_LAZY 3U
+
+/* Direct queues: this client may have them because an IOMMU confines the device. */
+#define XIO_DIRECT_CONFINED 0U
+
+/* Direct queues: this client may have them because it has CAP_SYS_RAWIO. */
+#define XIO_DIRECT_RAWIO 1U
+
+/* Direct queues: everybody may have them, the module was loaded with unsafe_direct=1. */
+#define XIO_DIRECT_UNSAFE 2U
+
+/* Direct queues: refused (EPERM), nothing confines the device. */
+#define XIO_DIRECT_REFUSED 3U
+
+/* Kind of queue: direct. */
+#define XIO_QUEUE_KIND_DIRECT 1U
+
+/* No eventfd for a queue. */
+#define XIO_NO_EVENTFD (-1)
+
+/* Bytes of a page of the controller, of a buffer and of a PRP list. */
+#define XIO_PAGE_SIZE 4096U
+
+/* Data pages between two chain pointers of a ready-made PRP list. */
+#define XIO_LIST_ENTRIES 511U
+
+/* First slot of the second ready-made PRP list. */
+#define XIO_LIST_SHIFT 256U
+
+/**
+ * struct xio_get_info - What the controller is, what it can do, and what this client may do
+ *   with it.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @abi_version: %XIO_ABI_VERSION of the module.
+ * @nvme_version: Version register (VS) of the controller.
+ * @features: %XIO_FEATURE_* bits.
+ * @cap: Capabilities register (CAP).
+ * @max_transfer: Largest transfer of one command in bytes (MDTS), 0 when the controller states
+ *   none.
+ * @max_buffer: Largest buffer in bytes.
+ * @max_client_memory: Limit in bytes on all memory of one client.
+ * @max_queue_entries: Deepest queue in entries.
+ * @max_queues: Queue pairs that all clients of the controller can have together.
+ * @doorbell_stride: Bytes from one doorbell register to the next (4 << CAP.DSTRD).
+ * @namespaces: Number of active namespaces with the Key Value command set.
+ * @iommu: %XIO_IOMMU_*: what confines the device, at this moment.
+ * @direct: %XIO_DIRECT_*: whether this client may have direct queues, at this moment, and why.
+ * @queue_kinds: %XIO_QUEUE_KIND_* bits that this client may create at this moment.
+ * @event_vectors: Interrupt vectors that serve eventfds; 0 means that one vector serves
+ *   everything.
+ * @numa_node: NUMA node of the device, -1 when unknown.
+ * @pci_domain: PCI domain.
+ * @pci_bus: PCI bus.
+ * @pci_device: PCI device (slot).
+ * @pci_function: PCI function.
+ * @doorbell_pages: Not 0 when the doorbells of each queue have pages of their own.
+ * @vendor_id: PCI vendor (VID).
+ * @subsystem_vendor_id: PCI subsystem vendor (SSVID).
+ * @controller_id: Controller identifier (CNTLID).
+ * @reserved0: Zero.
+ * @serial: Serial number (SN), ASCII, padded with spaces.
+ * @model: Model number (MN), ASCII, padded with spaces.
+ * @firmware: Firmware revision (FR), ASCII, padded with spaces.
+ * @subnqn: NVM subsystem qualified name (SUBNQN), padded with zeros.
+ * @reserved: Zero.
+ *
+ * Errors: %EINVAL (size, flags), %E2BIG, %EFAULT, %ENODEV (the controller is gone).
+ */
+struct xio_get_info {
+	__u32 size;
+	__u32 flags;
+	__u32 abi_version;
+	__u32 nvme_version;
+	__u64 features;
+	__u64 cap;
+	__u64 max_transfer;
+	__u64 max_buffer;
+	__u64 max_client_memory;
+	__u32 max_queue_entries;
+	__u32 max_queues;
+	__u32 doorbell_stride;
+	__u32 namespaces;
+	__u32 iommu;
+	__u32 direct;
+	__u32 queue_kinds;
+	__u32 event_vectors;
+	__s32 numa_node;
+	__u32 pci_domain;
+	__u8 pci_bus;
+	__u8 pci_device;
+	__u8 pci_function;
+	__u8 doorbell_pages;
+	__u16 vendor_id;
+	__u16 subsystem_vendor_id;
+	__u16 controller_id;
+	__u16 reserved0[3];
+	__u8 serial[20];
+	__u8 model[40];
+	__u8 firmware[8];
+	__u8 subnqn[256];
+	__u32 reserved[15];
+};
+
+/* Request with &struct xio_get_info. */
+#define XIO_IOC_GET_INFO _IOWR(XIO_IOC_TYPE, 0x00, struct xio_get_info)
+
+/**
+ * struct xio_get_namespace - A namespace with the Key Value command set, read from the
+ *   controller at this moment.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @nsid: In: namespace to ask for; 0 asks by @index. Out: its identifier.
+ * @index: In: when @nsid is 0, how many namespaces to skip, in ascending order of identifiers.
+ * @capacity: Capacity in bytes (NSZE).
+ * @used: Bytes in use (NUSE).
+ * @max_key: Longest key in bytes (KVKML of the format in use).
+ * @formats: Number of formats that the namespace has.
+ * @format: Index of the format in use.
+ * @reserved0: Zero.
+ * @max_value: Longest value in bytes (KVVML of the format in use).
+ * @max_keys: Limit on the number of keys (MNKS of the format in use), 0 when none is stated.
+ * @nguid: Namespace GUID (NGUID), zero when there is none.
+ * @eui64: IEEE extended unique identifier (EUI64), zero when there is none.
+ * @reserved: Zero.
+ *
+ * Errors: %EINVAL (size, flags), %E2BIG, %EFAULT, %ENODEV, %ENOENT (no such index or
+ * namespace), %EIO (the controller refused Identify), %ETIMEDOUT.
+ */
+struct xio_get_namespace {
+	__u32 size;
+	__u32 flags;
+	__u32 nsid;
+	__u32 index;
+	__u64 capacity;
+	__u64 used;
+	__u16 max_key;
+	__u16 formats;
+	__u16 format;
+	__u16 reserved0;
+	__u32 max_value;
+	__u32 max_keys;
+	__u8 nguid[16];
+	__u8 eui64[8];
+	__u32 reserved[14];
+};
+
+/* Request with &struct xio_get_namespace. */
+#define XIO_IOC_GET_NAMESPACE _IOWR(XIO_IOC_TYPE, 0x01, struct xio_get_namespace)
+
+/**
+ * struct xio_queue_create - Makes a submission and a completion queue and gives out the offsets
+ *   to map them.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @entries: Entries of each of the two queues, 2 to @max_queue_entries. One slot always stays
+ *   free.
+ * @eventfd: eventfd to signal, or -1. A queue with one costs an interrupt per completion.
+ * @handle: Out: handle.
+ * @qid: Out: queue identifier, as completions carry it.
+ * @sq_offset: Out: mmap offset of the submission queue.
+ * @cq_offset: Out: mmap offset of the completion queue.
+ * @sq_doorbell_offset: Out: mmap offset of the page with the submission queue's tail doorbell.
+ * @cq_doorbell_offset: Out: mmap offset of the page with the completion queue's head doorbell.
+ * @sq_len: Out: bytes to map for the submission queue.
+ * @cq_len: Out: bytes to map for the completion queue.
+ * @sq_doorbell_in_page: Out: position of the tail doorbell within its page.
+ * @cq_doorbell_in_page: Out: position of the head doorbell within its page.
+ * @reserved: Must be zero.
+ *
+ * The client that first makes a queue or a buffer owns the controller's direct path until it
+ * has neither.
+ *
+ * Errors: %EINVAL (size, flags, @entries below 2 or above the limit, reserved), %E2BIG,
+ * %EFAULT, %ENODEV, %EPERM (direct queues are refused: see @direct of &struct xio_get_info),
+ * %EBUSY (another client owns the direct path), %ENOSPC (no queue left), %EBADF (eventfd),
+ * %ENOMEM, %EDQUOT (@max_client_memory), %EIO (refused by the controller), %ETIMEDOUT.
+ */
+struct xio_queue_create {
+	__u32 size;
+	__u32 flags;
+	__u32 entries;
+	__s32 eventfd;
+	__u32 handle;
+	__u32 qid;
+	__u64 sq_offset;
+	__u64 cq_offset;
+	__u64 sq_doorbell_offset;
+	__u64 cq_doorbell_offset;
+	__u32 sq_len;
+	__u32 cq_len;
+	__u32 sq_doorbell_in_page;
+	__u32 cq_doorbell_in_page;
+	__u32 reserved[8];
+};
+
+/* Request with &struct xio_queue_create. */
+#define XIO_IOC_QUEUE_CREATE _IOWR(XIO_IOC_TYPE, 0x02, struct xio_queue_create)
+
+/**
+ * struct xio_queue_destroy - Deletes a queue pair; its mappings fault from then on.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @handle: Handle.
+ * @reserved: Must be zero.
+ *
+ * Errors: %EINVAL, %E2BIG, %EFAULT, %ENODEV, %ENOENT.
+ */
+struct xio_queue_destroy {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved[5];
+};
+
+/* Request with &struct xio_queue_destroy. */
+#define XIO_IOC_QUEUE_DESTROY _IOWR(XIO_IOC_TYPE, 0x03, struct xio_queue_destroy)
+
+/**
+ * struct xio_buffer_alloc - Allocates memory that commands can point at.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @len: In: bytes wanted. Out: bytes got, a multiple of %XIO_PAGE_SIZE.
+ * @data_offset: Out: mmap offset of the data.
+ * @table_offset: Out: mmap offset of the table, an array of &struct xio_page, one for each page
+ *   of the buffer. Read-only.
+ * @table_len: Out: bytes to map for the table.
+ * @handle: Out: handle.
+ * @reserved: Must be zero.
+ *
+ * Errors: %EINVAL (size, flags, @len 0 or above @max_buffer, reserved), %E2BIG, %EFAULT,
+ * %ENODEV, %EPERM and %EBUSY as for &struct xio_queue_create, %ENOMEM, %EDQUOT
+ * (@max_client_memory).
+ */
+struct xio_buffer_alloc {
+	__u32 size;
+	__u32 flags;
+	__u64 len;
+	__u64 data_offset;
+	__u64 table_offset;
+	__u64 table_len;
+	__u32 handle;
+	__u32 reserved[9];
+};
+
+/* Request with &struct xio_buffer_alloc. */
+#define XIO_IOC_BUFFER_ALLOC _IOWR(XIO_IOC_TYPE, 0x04, struct xio_buffer_alloc)
+
+/**
+ * struct xio_buffer_free - Frees a buffer. When the call returns the controller can not reach
+ *   the memory any more, and its mappings fault.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @handle: Handle.
+ * @reserved: Must be zero.
+ *
+ * Errors: %EINVAL, %E2BIG, %EFAULT, %ENODEV, %ENOENT.
+ */
+struct xio_buffer_free {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved[5];
+};
+
+/* Request with &struct xio_buffer_free. */
+#define XIO_IOC_BUFFER_FREE _IOWR(XIO_IOC_TYPE, 0x05, struct xio_buffer_free)
+
+/**
+ * struct xio_page - What a command needs to point at a page of a buffer and at what follows.
+ * @addr: Address of the page for the controller.
+ * @list: Address of the PRP list entry of this page, in each of the two ready-made lists; 0 for
+ *   page 0.
+ * @reserved: Zero.
+ *
+ * A range that starts in page ``f`` and ends in page ``l`` has PRP1 = @addr of page ``f`` +
+ * offset in the page (a multiple of 4), and PRP2 = 0 when ``f == l``, @addr of page ``l`` when
+ * ``l == f + 1``, else ``list[v]`` of page ``f + 1``, where ``v`` is 1 when
+ * ``(l - 1) % XIO_LIST_ENTRIES == 0``, else 0. (There the last page of the range would come
+ * first on a new page of list 0, where the controller takes the chain pointer for data.)
+ */
+struct xio_page {
+	__u64 addr;
+	__u64 list[2];
+	__u64 reserved;
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ROCM_XIO_H */
