@@ -56,3 +56,17 @@ print_env() {
     printf '%s=%q\n' SYSROOT "$SYSROOT" KSRC "$KSRC" KVER "$KVER" VMLINUZ "$VMLINUZ" \
         MODULES "$MODULES" QEMU "$REPO/scripts/qemu" XIO_CACHE "$CACHE"
 }
+
+RUST_MINIMUM=1.85
+
+# need_rust: stops unless a recent Rust is there.
+need_rust() {
+    local version how="install Rust $RUST_MINIMUM or newer with rustup (see the Rust project's site), or on Debian 13:
+       apt-get install cargo rustfmt rust-clippy"
+    command -v cargo >/dev/null || die "cargo is missing: $how"
+    version=$(rustc --version | awk '{ print $2 }')
+    [ "$(printf '%s\n' "$RUST_MINIMUM" "$version" | sort -V | head -n 1)" = "$RUST_MINIMUM" ] ||
+        die "rustc is $version: $how"
+}
+
+cargo_target() { echo "${CARGO_TARGET_DIR:-$REPO/target}"; }

@@ -1,6 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The demonstration.
-use crate::report::Report;
+//! The demonstration: a session of an ordinary user with `xio`, shown as a transcript, each step checked.
 
-/// Later.
-pub fn run(_: &mut Report, _: &[&str]) {}
+use crate::command::Finished;
+use crate::report::Report;
+use crate::{command, kernel, user};
+use anyhow::{ensure, Result};
+use std::time::Duration;
+
+const BIG: &str = "/data/vmlinuz";
+const COPY: &str = "/tmp/copy";
+const GREETING: &str = "hello from an ordinary user";
+/// An emulated processor takes its time with a big value.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// Runs the session.
+pub fn run(report: &mut Report, _: &[&str]) {
+    report.case("module_loads_and_claims_the_controller", set_up);
+    report.case("user_sees_the_controller", |report| {
+        shown(report, "id")?.expect_success()?;
+        let listed = shown(report, "xio list")?.expect_success()?;
+        ensure!(listed.text().contains("rocm-xio0"), "the list must show rocm-xio0");
+        shown(report, "xio info").and_then(Finished::expect_success).map(drop)
+    });
+    report.case("values_are_stored", |report| {
+        shown(report, &format!("ls -l {BIG}"))?.expect_success()?;
+        shown(report, &format!("xio kv store kernel -i {BIG}"))?.expect_success()?;
+        shown(report, &format!("printf '{GREETING}' | xio kv store greeting -i -"))?.expect_success()?;
+        Ok(())
+    });
+    report.case("keys_exist_and_are_listed", |report| {
+        shown(report, "xio kv exist kernel greeting")?.expect_success()?;
+        let keys = shown(report, "xio kv list")?.expect_success()?.text();
+        ensure!(keys.contains("kernel") && keys.contains("greeting"), "both keys must be listed");
+        Ok(())
+    });
+    report.case("values_come_back_unchanged", retrieve);
+    report.case("conditions_hold", |report| {
+        fails(report, "printf other | xio kv store greeting -i - --if-absent")?;
+        shown(report, "printf changed | xio kv store greeting -i - --if-exists")?.expect_success()?;
+        Ok(())
+    });
+    report.case("deleted_keys_are_gone", |report| {
+        shown(report, "xio kv delete kernel greeting")?.expect_success()?;
+        fails(report, "xio kv exist kernel")?;
+        fails(report, "xio kv retrieve greeting -o -")
+    });
+}
+
+fn set_up(report: &mut Report) -> Result<()> {
+    ensure!(kernel::has_module(), "the machine was made without rocm_xio.ko; run ./scripts/build-kmod --vm");
+    report.note("As root (on an installed system a udev rule gives the node to group render):");
+    report.note("# insmod rocm_xio.ko");
+    kernel::load_rocm_xio("")?;
+    report.note(&format!("# chgrp render {0}; ls -l {0}", kernel::NODE));
+    let listed = command::run(&["ls", "-l", kernel::NODE])?.expect_success()?;
+    report.note(&listed.text());
+    report.note("\nAs an ordinary user:");
+    Ok(())
+}
+
+fn retrieve(report: &mut Report) -> Result<()> {
+    let greeting = shown(report, "xio kv retrieve greeting -o -")?.expect_success()?;
+    ensure!(greeting.stdout == GREETING.as_bytes(), "the greeting came back changed");
+    shown(report, &format!("xio kv retrieve kernel -o {COPY}"))?.expect_success()?;
+    let sums = shown(report, &format!("sha256sum {BIG} {COPY}"))?.expect_success()?.text();
+    let digests: Vec<_> = sums.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    ensure!(digests.len() == 2 && digests[0] == digests[1], "the digests differ");
+    Ok(())
+}
+
+/// Runs a line of shell as the ordinary user and shows it as a terminal would.
+fn shown(report: &mut Report, line: &str) -> Result<Finished> {
+    report.note(&format!("$ {line}"));
+    let finished = user::run_within(&["sh", "-c", line], LIMIT)?;
+    report.note(&finished.text());
+    report.note(&finished.stderr);
+    if finished.code != 0 {
+        report.note(&format!("(exit code {})", finished.code));
+    }
+    Ok(finished)
+}
+
+/// Shows a command that must fail in an orderly way: with a message and a code below 125.
+fn fails(report: &mut Report, line: &str) -> Result<()> {
+    let finished = shown(report, line)?;
+    ensure!((1..125).contains(&finished.code), "`{line}` must fail, and not by a signal");
+    Ok(())
+}

@@ -62,6 +62,9 @@ impl Accel {
         let outcome = run::reports(setup, Self::Kvm, "kvm-probe", "xio.test=probe", &machine, &mut |_| ())?;
         let accel = if outcome.is_success() { Self::Kvm } else { Self::Tcg };
         eprintln!("xio-vm: using {} (ROCM_XIO_ACCEL=kvm or tcg overrides)", accel.name());
+        if outcome.logs.exists() {
+            fs::remove_dir_all(&outcome.logs)?;
+        }
         fs::write(&memory, format!("{key} {}\n", accel.name()))?;
         Ok(accel)
     }
