@@ -19,6 +19,15 @@ pub struct KeyError {
     pub len: usize,
 }
 
+/// Text that stands for no key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParseKeyError {
+    /// It stands for a key of a length that there is not.
+    Length(KeyError),
+    /// After `0x` there is something else than pairs of hexadecimal digits.
+    Hex,
+}
+
 impl Key {
     /// Longest key in bytes.
     pub const MAX: usize = 16;
@@ -58,6 +67,17 @@ impl fmt::Display for KeyError {
 
 impl core::error::Error for KeyError {}
 
+impl fmt::Display for ParseKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(e) => e.fmt(f),
+            Self::Hex => f.write_str("a key that starts with 0x goes on with pairs of hexadecimal digits"),
+        }
+    }
+}
+
+impl core::error::Error for ParseKeyError {}
+
 /// Printable ASCII as text, all else as `0x…`, so that it can be read back without doubt.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,6 +96,29 @@ impl fmt::Display for Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({self})")
+    }
+}
+
+/// What `Display` writes: `0x` and pairs of hexadecimal digits are bytes, all else is taken as it is.
+impl core::str::FromStr for Key {
+    type Err = ParseKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+        let Some(digits) = text.strip_prefix("0x") else {
+            return Self::new(text.as_bytes()).map_err(ParseKeyError::Length);
+        };
+        let digit = |b: u8| char::from(b).to_digit(16).ok_or(ParseKeyError::Hex);
+        let pairs = digits.as_bytes().chunks(2);
+        let (len, mut bytes) = (pairs.len(), [0; Self::MAX]);
+        for (n, pair) in pairs.enumerate() {
+            let &[high, low] = pair else { return Err(ParseKeyError::Hex) };
+            let byte = digit(high)? << 4 | digit(low)?;
+            if let Some(to) = bytes.get_mut(n) {
+                *to = byte as u8;
+            }
+        }
+        let key = bytes.get(..len).ok_or(ParseKeyError::Length(KeyError { len }))?;
+        Self::new(key).map_err(ParseKeyError::Length)
     }
 }
 
@@ -107,7 +150,28 @@ mod tests {
         assert_eq!(format!("{}", Key::new(b"0xab").unwrap()), "0x30786162");
     }
 
+    #[test]
+    fn text_stands_for_a_key_or_an_error() {
+        let parse = |text: &str| text.parse::<Key>();
+        assert_eq!(parse("0x00fF").unwrap().as_bytes(), [0, 0xff]);
+        assert_eq!(parse("weights.7").unwrap().as_bytes(), b"weights.7");
+        assert_eq!(parse("\u{e9}").unwrap().as_bytes(), [0xc3, 0xa9]);
+        for bad in ["0x0", "0xzz", "0x+1", "0x000", "0x\u{e9}"] {
+            assert_eq!(parse(bad), Err(ParseKeyError::Hex), "{bad}");
+        }
+        let length = |len| Err(ParseKeyError::Length(KeyError { len }));
+        assert_eq!((parse(""), parse("0x")), (length(0), length(0)));
+        assert_eq!(parse("seventeen letters"), length(17));
+        assert_eq!(parse("0x0102030405060708090a0b0c0d0e0f1011"), length(17));
+    }
+
     proptest! {
+        #[test]
+        fn text_of_a_key_is_read_back(bytes in proptest::collection::vec(any::<u8>(), 1..=16)) {
+            let key = Key::new(&bytes).unwrap();
+            prop_assert_eq!(format!("{key}").parse::<Key>(), Ok(key));
+        }
+
         #[test]
         fn order_is_that_of_the_bytes(a in proptest::collection::vec(any::<u8>(), 1..=16),
                                       b in proptest::collection::vec(any::<u8>(), 1..=16)) {

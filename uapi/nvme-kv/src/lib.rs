@@ -29,7 +29,7 @@ pub mod ring;
 mod status;
 
 pub use entry::{Cqe, DataPointer, Sqe};
-pub use key::{Key, KeyError};
+pub use key::{Key, KeyError, ParseKeyError};
 pub use status::Status;
 
 /// Memory page size used throughout: CC.MPS = 0.
