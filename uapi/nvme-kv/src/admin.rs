@@ -51,6 +51,19 @@ pub mod feature {
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
 }
 
+/// Asynchronous events (Base, section 5.1.2): dword 0 of their completions.
+pub mod event {
+    /// Type: error status.
+    pub const ERROR: u8 = 0;
+    /// Information of an error: a value that is no index of the queue was written to a doorbell.
+    pub const INVALID_DOORBELL_VALUE: u8 = 1;
+
+    /// Dword 0: type, information, and the log page to read.
+    pub const fn dword(kind: u8, information: u8, log: u8) -> u32 {
+        (kind & 7) as u32 | (information as u32) << 8 | (log as u32) << 16
+    }
+}
+
 /// Identify (Base, section 5.1.13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identify {

@@ -136,6 +136,8 @@ impl Controller {
     pub const LPA_EXTENDED: u8 = 1 << 2;
     /// `oaes`: Namespace Attribute Notices.
     pub const OAES_NAMESPACE: u32 = 1 << 8;
+    /// `vwc`: bits 2:1, Flush takes the namespace identifier FFFFFFFFh.
+    pub const VWC_FLUSH_ALL: u8 = 0b11 << 1;
     /// `cntrltype`: I/O controller.
     pub const TYPE_IO: u8 = 1;
 
@@ -341,6 +343,18 @@ const _: () = {
     assert!(offset_of!(KvNamespace, kvf) == 72);
     assert!(offset_of!(KvNamespace, vendor) == 3840);
 };
+
+/// Identify Controller for the Key Value command set (CNS 06h).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct KvController {
+    /// Version of the command set, in the format of the VS register.
+    pub ver: U32,
+    /// Reserved.
+    pub reserved: [[u8; 4]; 1023],
+}
+
+const _: () = assert!(core::mem::size_of::<KvController>() == SIZE);
 
 impl KvNamespace {
     /// The format in use and its index; `None` when the controller names one that it does not have.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Log pages (Base, section 5.1.12).
 
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Log page identifiers (Base, Figure "Log Page Identifiers").
@@ -62,3 +62,53 @@ pub struct Smart {
 }
 
 const _: () = assert!(core::mem::size_of::<Smart>() == 512);
+
+/// Error Information Log Entry (Base, section 5.1.12.1.2), the newest first in the log.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct ErrorEntry {
+    /// Number of this error, from 1; 0 in an entry that is not in use.
+    pub count: U64,
+    /// Submission queue.
+    pub sqid: U16,
+    /// Command Identifier, or [`NO_COMMAND`](Self::NO_COMMAND).
+    pub cid: U16,
+    /// Status Field of the completion; phase tag in bit 0.
+    pub status: U16,
+    /// Parameter Error Location.
+    pub location: U16,
+    /// First logical block in error.
+    pub lba: U64,
+    /// Namespace.
+    pub nsid: U32,
+    /// The rest.
+    pub reserved: [u8; 36],
+}
+
+const _: () = {
+    assert!(core::mem::size_of::<ErrorEntry>() == 64);
+    assert!(core::mem::offset_of!(ErrorEntry, nsid) == 24);
+};
+
+impl ErrorEntry {
+    /// `cid` and `sqid`: the error belongs to no command or no queue.
+    pub const NO_COMMAND: u16 = 0xffff;
+    /// `location`: the error belongs to no field.
+    pub const NO_FIELD: u16 = 0xffff;
+}
+
+/// Firmware Slot Information (Base, section 5.1.12.1.4).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Firmware {
+    /// Active Firmware Info: slot in bits 2:0.
+    pub afi: u8,
+    /// Reserved.
+    pub reserved0: [u8; 7],
+    /// Revision in each slot.
+    pub slots: [[u8; 8]; 7],
+    /// Reserved.
+    pub reserved: [u8; 448],
+}
+
+const _: () = assert!(core::mem::size_of::<Firmware>() == 512);

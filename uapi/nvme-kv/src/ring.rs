@@ -194,17 +194,22 @@ impl CqProducer {
         Some(Self { size, tail: 0, phase: true })
     }
 
+    /// Whether [`push`](Self::push) would give a slot.
+    pub const fn has_room(&self, head: u32) -> Result<bool, InvalidDoorbell> {
+        if head >= self.size {
+            return Err(InvalidDoorbell(head));
+        }
+        Ok(next(self.tail, self.size) != head)
+    }
+
     /// Slot and phase tag for the next completion when the head doorbell reads `head`; `Ok(None)` when the
     /// queue is full.
     #[inline]
     pub fn push(&mut self, head: u32) -> Result<Option<(u32, bool)>, InvalidDoorbell> {
-        if head >= self.size {
-            return Err(InvalidDoorbell(head));
-        }
-        let after = next(self.tail, self.size);
-        if after == head {
+        if !self.has_room(head)? {
             return Ok(None);
         }
+        let after = next(self.tail, self.size);
         let at = (self.tail, self.phase);
         self.tail = after;
         if after == 0 {
@@ -228,7 +233,7 @@ mod tests {
         assert_eq!((sq.push(), sq.push(), sq.tail()), (Some(1), None, 0));
         let mut cq = CqProducer::new(2).unwrap();
         assert_eq!(cq.push(0), Ok(Some((0, true))));
-        assert_eq!(cq.push(0), Ok(None));
+        assert_eq!((cq.push(0), cq.has_room(0), cq.has_room(1)), (Ok(None), Ok(false), Ok(true)));
         assert_eq!(cq.push(1), Ok(Some((1, true))));
         assert_eq!(cq.push(0), Ok(Some((0, false))));
     }
