@@ -70,3 +70,7 @@ need_rust() {
 }
 
 cargo_target() { echo "${CARGO_TARGET_DIR:-$REPO/target}"; }
+
+# On CI the lock file must be right as committed; a developer's cargo may bring it up to date.
+# shellcheck disable=SC2034 # for the scripts that source this file
+LOCKED=(${CI:+--locked})
