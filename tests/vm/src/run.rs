@@ -45,10 +45,26 @@ struct RunDir(PathBuf);
 
 impl RunDir {
     fn new(name: &str) -> Result<Self> {
+        remove_leftovers().context("removing what killed runs left")?;
         let dir = std::env::temp_dir().join(format!("xio-vm-{}-{name}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("creating {}", dir.display()))?;
         Ok(Self(dir))
     }
+}
+
+/// Removes the folders of runs that were killed, told by their process ids.
+fn remove_leftovers() -> Result<()> {
+    for entry in fs::read_dir(std::env::temp_dir())? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some((id, _)) = name.strip_prefix("xio-vm-").and_then(|rest| rest.split_once('-')) else {
+            continue;
+        };
+        if id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 impl Drop for RunDir {
