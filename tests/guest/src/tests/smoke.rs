@@ -2,7 +2,7 @@
 //! Whether the machine itself is as the other tests expect it. Argument `iommu`: it has an IOMMU.
 
 use crate::report::Report;
-use crate::{command, fs, kernel, pci, user};
+use crate::{command, fs, host, kernel, pci, user};
 use anyhow::{ensure, Context, Result};
 use std::time::Duration;
 
@@ -20,6 +20,12 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     report.case("deadlines_hold", |_| {
         let late = command::run_within(&["sleep", "30"], Duration::from_millis(200));
         ensure!(late.is_err(), "a program that takes too long must be an error");
+        Ok(())
+    });
+    report.case("host_answers", |report| {
+        let status = host::qmp(report, r#"{"execute":"query-status"}"#)?;
+        ensure!(status.contains("running"), "QEMU says {status}");
+        ensure!(host::kill(report, 9).is_err(), "there is no controller 9");
         Ok(())
     });
     report.case("nvme_driver_serves_an_ordinary_disk", |_| {
