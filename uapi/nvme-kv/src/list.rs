@@ -7,9 +7,12 @@ const HEADER: usize = 4;
 const KEY_HEADER: usize = 2;
 
 /// Bytes that a key of `len` bytes takes in a list.
-const fn entry_len(len: usize) -> usize {
+pub const fn entry_len(len: usize) -> usize {
     (KEY_HEADER + len).div_ceil(4) * 4
 }
+
+/// Bytes of a list without keys.
+pub const EMPTY_LEN: usize = HEADER;
 
 /// Smallest buffer that holds any one key.
 pub const MIN_LEN: usize = HEADER + entry_len(Key::MAX);

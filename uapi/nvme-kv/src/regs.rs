@@ -31,6 +31,8 @@ pub mod offset {
     pub const CMBMSC: usize = 0x50;
     /// Controller Memory Buffer Status.
     pub const CMBSTS: usize = 0x58;
+    /// Controller Ready Timeouts.
+    pub const CRTO: usize = 0x68;
     /// First doorbell.
     pub const DOORBELLS: usize = 0x1000;
 }
@@ -58,6 +60,8 @@ register! {
         mpsmax, with_mpsmax: 52, 4;
         /// Controller Memory Buffer Supported.
         cmbs, with_cmbs: 57, 1;
+        /// Controller Ready Modes Supported; bit 0 is Ready With Media.
+        crms, with_crms: 59, 2;
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What shape of controller to be.
 
-use nvme_kv::{regs, Key};
+use nvme_kv::{csi, regs, Key};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// I/O command sets that the controller claims to have. All but [`KeyValue`](Self::KeyValue) are there so that a
@@ -144,6 +144,24 @@ impl Config {
     /// Largest transfer in bytes, if there is a limit.
     pub fn max_transfer(&self) -> Option<u64> {
         (self.mdts > 0).then(|| (nvme_kv::PAGE_SIZE as u64) << self.mdts)
+    }
+
+    /// Combinations of I/O command sets (Base, Figure "Identify I/O Command Set").
+    pub(crate) const fn combinations(&self) -> &'static [u64] {
+        const NVM: u64 = 1 << csi::NVM;
+        match self.css {
+            CommandSets::KeyValue => &[1 << csi::KV],
+            CommandSets::Nvm => &[],
+            CommandSets::NvmAndZoned => &[NVM, NVM | 1 << csi::ZNS],
+        }
+    }
+
+    /// Namespaces, 1 first; none but in a Key Value controller.
+    pub(crate) fn active_namespaces(&self) -> &[NamespaceConfig] {
+        match self.css {
+            CommandSets::KeyValue => &self.namespaces,
+            _ => &[],
+        }
     }
 
     /// Refuses what no controller can be.

@@ -1,35 +1,348 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The controller: registers, and what enabling, disabling and shutting down do.
+//! The controller: registers, what enabling, disabling and shutting down do, and the pass over all queues.
 
-use crate::{Config, ConfigError, Host};
+use crate::event::{ErrorLog, Events};
+use crate::features::Features;
+use crate::host::DmaFault;
+use crate::kv::Namespace;
+use crate::queues::{Fetch, Queues};
+use crate::store::{MemStore, Store};
+use crate::{CommandSets, Config, ConfigError, Host, NamespaceConfig};
+use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Vs};
+use nvme_kv::{Cqe, Sqe, Status};
+
+/// Base 2.1.
+pub(crate) const VERSION: Vs = Vs(0).with_major(2).with_minor(1);
+/// Firmware revision.
+pub(crate) const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
+/// Controller identifier in its subsystem, which has no other.
+pub(crate) const CONTROLLER_ID: u16 = 1;
+/// CAP.TO and CRTO: five seconds, in units of 500 ms. (Being ready takes no time at all.)
+const READY_TIMEOUT: u32 = 10;
+/// CAP.CRMS: Controller Ready With Media Support.
+const READY_WITH_MEDIA: u64 = 1;
+/// Commands of one queue, and about as many bytes, that a pass takes before it looks at the next queue.
+const TURN_COMMANDS: usize = 64;
+const TURN_BYTES: u64 = 1 << 20;
+
+/// What a command comes to: dword 0 of its completion, or its status.
+pub(crate) type Outcome = Result<u32, Status>;
+
+/// Registers that the host writes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Registers {
+    pub(crate) cc: Cc,
+    csts: Csts,
+    aqa: Aqa,
+    asq: u64,
+    acq: u64,
+}
+
+/// What was done since power on.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+}
+
+impl Counters {
+    pub(crate) fn read(&mut self, bytes: usize) {
+        self.bytes_read += bytes as u64;
+        self.reads += 1;
+    }
+
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        self.bytes_written += bytes as u64;
+        self.writes += 1;
+    }
+
+    const fn bytes(&self) -> u64 {
+        self.bytes_read + self.bytes_written
+    }
+}
 
 /// An NVMe Key Value controller plugged into a [`Host`].
 pub struct Controller {
-    config: Config,
-    host: Host,
+    pub(crate) config: Config,
+    pub(crate) host: Host,
+    pub(crate) registers: Registers,
+    pub(crate) queues: Queues,
+    pub(crate) features: Features,
+    pub(crate) events: Events,
+    pub(crate) errors: ErrorLog,
+    pub(crate) counters: Counters,
+    pub(crate) namespaces: Vec<Namespace>,
 }
 
 impl Controller {
-    /// A controller that was just powered on.
+    /// A controller that was just powered on, with empty namespaces in memory.
     pub fn new(config: Config, host: Host) -> Result<Self, ConfigError> {
+        Self::with_stores(config, host, |_, namespace| Box::new(MemStore::new(namespace)))
+    }
+
+    /// A controller that was just powered on; `open` gives the store of each namespace.
+    pub fn with_stores(
+        config: Config,
+        host: Host,
+        mut open: impl FnMut(u32, &NamespaceConfig) -> Box<dyn Store>,
+    ) -> Result<Self, ConfigError> {
         config.check()?;
-        Ok(Self { config, host })
+        let namespaces = (1..)
+            .zip(config.active_namespaces())
+            .map(|(nsid, namespace)| Namespace { config: namespace.clone(), store: open(nsid, namespace) });
+        Ok(Self {
+            namespaces: namespaces.collect(),
+            queues: Queues::new(config.doorbells()),
+            registers: Registers::default(),
+            features: Features::default(),
+            events: Events::default(),
+            errors: ErrorLog::default(),
+            counters: Counters::default(),
+            config,
+            host,
+        })
+    }
+
+    /// Its configuration.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether commands are processed: enabled, not shut down, not failed.
+    pub const fn is_running(&self) -> bool {
+        let csts = self.registers.csts;
+        csts.is_operational() && csts.shst() == Csts::SHST_NORMAL
     }
 
     /// Reads registers, BAR 0 below the doorbells. What is not there reads as zeros.
-    pub fn read_register(&self, _offset: usize, to: &mut [u8]) {
-        to.fill(0);
+    pub fn read_register(&self, offset: usize, to: &mut [u8]) {
+        for (at, byte) in (offset..).zip(to) {
+            let dword = self.register(at & !3).to_le_bytes();
+            *byte = dword[at & 3];
+        }
     }
 
-    /// Writes registers, BAR 0 below the doorbells.
-    pub fn write_register(&mut self, _offset: usize, _from: &[u8]) {}
+    /// Writes registers, BAR 0 below the doorbells: whole dwords; anything else is ignored.
+    pub fn write_register(&mut self, offset: usize, from: &[u8]) {
+        if offset % 4 != 0 || from.len() % 4 != 0 {
+            log::debug!("write of {} bytes to register {offset:#x} ignored", from.len());
+            return;
+        }
+        for (at, dword) in (offset..).step_by(4).zip(from.chunks_exact(4)) {
+            let mut bytes = [0; 4];
+            bytes.copy_from_slice(dword);
+            self.set_register(at, u32::from_le_bytes(bytes));
+        }
+    }
 
     /// One pass over all queues; the number of commands that were completed. Never waits.
     pub fn poll(&mut self) -> usize {
-        let _ = (&self.config, &self.host);
-        0
+        let mut done = 0;
+        let mut sqid = 0;
+        // Commands create and delete queues.
+        while self.is_running() && sqid < self.queues.len() {
+            done += self.turn(sqid as u16);
+            sqid += 1;
+        }
+        done
     }
 
     /// Function level reset: all registers and queues as after power on. What is stored stays.
-    pub fn reset(&mut self) {}
+    pub fn reset(&mut self) {
+        self.disable();
+        self.registers = Registers::default();
+    }
+
+    fn cap(&self) -> Cap {
+        let css = match self.config.css {
+            CommandSets::KeyValue => Cap::CSS_IO_COMMAND_SETS,
+            CommandSets::Nvm => Cap::CSS_NVM,
+            CommandSets::NvmAndZoned => Cap::CSS_NVM | Cap::CSS_IO_COMMAND_SETS,
+        };
+        Cap(0)
+            .with_mqes(u64::from(self.config.max_queue_entries) - 1)
+            .with_cqr(self.config.contiguous_queues.into())
+            .with_to(READY_TIMEOUT.into())
+            .with_dstrd(self.config.dstrd.into())
+            .with_css(css)
+            .with_crms(READY_WITH_MEDIA)
+    }
+
+    fn register(&self, at: usize) -> u32 {
+        const CAP_HIGH: usize = offset::CAP + 4;
+        const ASQ_HIGH: usize = offset::ASQ + 4;
+        const ACQ_HIGH: usize = offset::ACQ + 4;
+        let r = &self.registers;
+        match at {
+            offset::CAP => self.cap().0 as u32,
+            CAP_HIGH => (self.cap().0 >> 32) as u32,
+            offset::VS => VERSION.0,
+            offset::CC => r.cc.0,
+            offset::CSTS => r.csts.0,
+            offset::AQA => r.aqa.0,
+            offset::ASQ => r.asq as u32,
+            ASQ_HIGH => (r.asq >> 32) as u32,
+            offset::ACQ => r.acq as u32,
+            ACQ_HIGH => (r.acq >> 32) as u32,
+            offset::CRTO => READY_TIMEOUT,
+            _ => 0,
+        }
+    }
+
+    fn set_register(&mut self, at: usize, value: u32) {
+        const ASQ_HIGH: usize = offset::ASQ + 4;
+        const ACQ_HIGH: usize = offset::ACQ + 4;
+        // Base, sections 3.1.4.8 to 3.1.4.10: only while disabled.
+        let r = &mut self.registers;
+        let disabled = r.cc.en() == 0;
+        match at {
+            offset::CC => self.set_cc(Cc(value)),
+            offset::AQA if disabled => r.aqa = Aqa(value & 0x0fff_0fff),
+            offset::ASQ if disabled => r.asq = r.asq & !0xffff_ffff | u64::from(value & !0xfff),
+            ASQ_HIGH if disabled => r.asq = r.asq & 0xffff_ffff | u64::from(value) << 32,
+            offset::ACQ if disabled => r.acq = r.acq & !0xffff_ffff | u64::from(value & !0xfff),
+            ACQ_HIGH if disabled => r.acq = r.acq & 0xffff_ffff | u64::from(value) << 32,
+            // Interrupts are masked in the MSI-X table.
+            offset::INTMS | offset::INTMC => {}
+            _ => log::debug!("write of {value:#x} to register {at:#x} ignored"),
+        }
+    }
+
+    /// Base, section 3.1.4.5.
+    fn set_cc(&mut self, new: Cc) {
+        let old = std::mem::replace(&mut self.registers.cc, new);
+        match (old.en(), new.en()) {
+            (1, 0) => self.disable(),
+            (0, 1) => self.enable(),
+            _ => {}
+        }
+        if new.shn() != 0 && old.shn() == 0 {
+            self.shut_down();
+        }
+    }
+
+    fn enable(&mut self) {
+        let Registers { cc, aqa, asq, acq, .. } = self.registers;
+        let css = match self.config.css {
+            CommandSets::KeyValue => cc.css() == Cc::CSS_ALL,
+            CommandSets::Nvm => cc.css() == Cc::CSS_NVM,
+            CommandSets::NvmAndZoned => matches!(cc.css(), Cc::CSS_NVM | Cc::CSS_ALL),
+        };
+        let possible = css && cc.mps() == 0 && cc.ams() == 0;
+        if !possible || self.queues.enable(aqa, asq, acq, &self.host).is_none() {
+            log::warn!("can not be enabled with CC {:#x}, AQA {:#x}", cc.0, aqa.0);
+            self.registers.csts = self.registers.csts.with_cfs(1);
+            return;
+        }
+        log::debug!("enabled with CC {:#x}, AQA {:#x}, ASQ {asq:#x}, ACQ {acq:#x}", cc.0, aqa.0);
+        self.registers.csts = Csts::default().with_rdy(1);
+    }
+
+    /// Controller reset (Base, section 3.7.2): AQA, ASQ and ACQ stay.
+    fn disable(&mut self) {
+        log::debug!("disabled");
+        self.queues.clear();
+        self.features = Features::default();
+        self.events = Events::default();
+        self.registers.csts = Csts::default();
+    }
+
+    /// Shutdown (Base, section 3.6): takes no time.
+    fn shut_down(&mut self) {
+        for (nsid, namespace) in (1..).zip(&mut self.namespaces) {
+            if let Err(status) = namespace.store.flush() {
+                log::error!("namespace {nsid} can not be flushed: {status}");
+            }
+        }
+        self.registers.csts = self.registers.csts.with_shst(Csts::SHST_COMPLETE);
+    }
+
+    /// What can not be told in a completion (Base, section 9.5).
+    fn fail(&mut self, fault: DmaFault) {
+        log::warn!("fatal: {fault}");
+        self.registers.csts = self.registers.csts.with_cfs(1);
+    }
+
+    /// Serves one submission queue for a while.
+    fn turn(&mut self, sqid: u16) -> usize {
+        let served = self.serve(sqid);
+        self.queues.signal(sqid, &self.host);
+        served.unwrap_or_else(|fault| {
+            self.fail(fault);
+            0
+        })
+    }
+
+    fn serve(&mut self, sqid: u16) -> Result<usize, DmaFault> {
+        let mut done = if sqid == 0 { self.complete_events()? } else { 0 };
+        let end = self.counters.bytes() + TURN_BYTES;
+        for _ in 0..TURN_COMMANDS {
+            let sqe = match self.queues.fetch(sqid, &self.host)? {
+                Fetch::Command(sqe) => sqe,
+                Fetch::Idle => break,
+                Fetch::BadDoorbell => {
+                    log::warn!("invalid doorbell value for queue {sqid}");
+                    self.errors.push(sqid, Status::INVALID_FIELD);
+                    self.events.error();
+                    break;
+                }
+            };
+            let outcome = if sqid == 0 { self.admin(&sqe) } else { Some(self.io(&sqe)) };
+            if let Some(outcome) = outcome {
+                self.complete(sqid, &sqe, outcome)?;
+                done += 1;
+            }
+            if self.counters.bytes() >= end {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn complete(&mut self, sqid: u16, sqe: &Sqe, outcome: Outcome) -> Result<(), DmaFault> {
+        let cid = sqe.cid.get();
+        if let Err(status) = outcome {
+            log::debug!("queue {sqid} command {:#04x}: {status}", sqe.opcode);
+        }
+        self.queues.complete(sqid, |sqhd| completion(sqid, sqhd, cid, outcome), &self.host)
+    }
+
+    /// Completes Asynchronous Event Requests that are due.
+    fn complete_events(&mut self) -> Result<usize, DmaFault> {
+        let mut done = 0;
+        while self.queues.has_room(0, &self.host).unwrap_or(false) {
+            let Some((cid, outcome)) = self.events.next() else { break };
+            self.queues.complete(0, |sqhd| completion(0, sqhd, cid, outcome), &self.host)?;
+            done += 1;
+        }
+        Ok(done)
+    }
+}
+
+fn completion(sqid: u16, sqhd: u16, cid: u16, outcome: Outcome) -> Cqe {
+    match outcome {
+        Ok(dw0) => Cqe::new(sqid, sqhd, cid, Status::SUCCESS, dw0),
+        Err(status) => {
+            let cqe = Cqe::new(sqid, sqhd, cid, status, 0);
+            if is_final(status) {
+                cqe.with_dnr()
+            } else {
+                cqe
+            }
+        }
+    }
+}
+
+/// Whether the same command fails again whatever happens in between.
+fn is_final(status: Status) -> bool {
+    matches!(
+        status,
+        Status::INVALID_OPCODE
+            | Status::INVALID_FIELD
+            | Status::INVALID_NAMESPACE
+            | Status::PRP_OFFSET_INVALID
+            | Status::WRITE_PROTECTED
+    )
 }

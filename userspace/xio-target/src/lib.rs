@@ -2,12 +2,33 @@
 //! A software NVMe Key Value controller.
 //!
 //! [`Controller`] is the device: it has registers, fetches commands from the queues in a [`host::Host`]'s
-//! memory when [polled](Controller::poll), and keeps the pairs. It knows nothing of how it is plugged in.
+//! memory when [polled](Controller::poll), and keeps the pairs in a [`store::Store`]. It knows nothing of
+//! how it is plugged in: the binary serves it to QEMU over vfio-user (module `vfio`), the library `xio` runs it
+//! inside its own process.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`host`] | what a controller needs of its host |
+//! | `config` | its limits |
+//! | `controller` | registers, enable, disable, shutdown, the pass over all queues |
+//! | `queues` | rings in host memory |
+//! | `admin`, `identify`, `features`, `log_page`, `event` | the admin command set |
+//! | `kv`, [`store`] | the Key Value command set and where pairs are kept |
+//! | [`vfio`] | PCI function, DMA and interrupts for a vfio-user client |
 #![warn(missing_docs)]
 
+mod admin;
 mod config;
 mod controller;
+mod data;
+mod event;
+mod features;
 pub mod host;
+mod identify;
+mod kv;
+mod log_page;
+mod queues;
+pub mod store;
 
 pub use config::{CommandSets, Config, ConfigError, NamespaceConfig};
 pub use controller::Controller;

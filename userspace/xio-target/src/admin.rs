@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Admin commands (Base, section 5).
+
+use crate::controller::{Controller, Outcome};
+use crate::data;
+use nvme_kv::admin::{Command, CreateCq, CreateSq, NOT_ABORTED};
+use nvme_kv::{Sqe, Status};
+
+impl Controller {
+    /// Executes an admin command; `None` for one that is completed later.
+    pub(crate) fn admin(&mut self, sqe: &Sqe) -> Option<Outcome> {
+        let command = match Command::decode(sqe) {
+            Ok(command) => command,
+            Err(status) => return Some(Err(status)),
+        };
+        log::debug!("{command:?}");
+        if command == Command::AsyncEvent {
+            return self.events.request(sqe.cid.get()).err().map(Err);
+        }
+        Some(self.admin_now(command))
+    }
+
+    fn admin_now(&mut self, command: Command) -> Outcome {
+        match command {
+            Command::CreateCq(create) => self.create_cq(&create),
+            Command::CreateSq(create) => self.create_sq(&create),
+            Command::DeleteSq { qid } => self.queues.delete_sq(qid).map(|()| 0),
+            Command::DeleteCq { qid } => self.queues.delete_cq(qid).map(|()| 0),
+            Command::Identify(command) => {
+                let bytes = self.identify(&command)?;
+                data::to_host(&*self.host.memory, command.data, &bytes).map(|()| 0)
+            }
+            Command::GetLogPage(command) => {
+                let bytes = self.log_page(&command)?;
+                data::to_host(&*self.host.memory, command.data, &bytes).map(|()| 0)
+            }
+            Command::SetFeatures(set) => self.features.set(&set, &self.config, self.queues.has_io()),
+            Command::GetFeatures(get) => self.features.get(&get, &self.config),
+            // Base, section 5.1.1: only Asynchronous Event Requests ever wait.
+            Command::Abort { sqid, cid } => {
+                let aborted = sqid == 0 && self.events.abort(cid);
+                Ok(if aborted { 0 } else { NOT_ABORTED })
+            }
+            // Completed later, see `admin`; and the keep alive timer is not offered.
+            Command::AsyncEvent | Command::KeepAlive => Err(Status::INVALID_OPCODE),
+        }
+    }
+
+    fn create_cq(&mut self, create: &CreateCq) -> Outcome {
+        self.check_entry_sizes()?;
+        self.queues.create_cq(create, &self.config, &self.host).map(|()| 0)
+    }
+
+    fn create_sq(&mut self, create: &CreateSq) -> Outcome {
+        self.check_entry_sizes()?;
+        self.queues.create_sq(create, &self.config, &self.host).map(|()| 0)
+    }
+
+    /// Base, section 3.1.4.5: the host states the sizes of I/O queue entries before it makes queues.
+    fn check_entry_sizes(&self) -> Result<(), Status> {
+        let cc = self.registers.cc;
+        if cc.iosqes() != 6 || cc.iocqes() != 4 {
+            return Err(Status::INVALID_QUEUE_SIZE);
+        }
+        Ok(())
+    }
+}
