@@ -82,6 +82,7 @@ macro_rules! structures {
                 impl Request for $name {
                     const NR: u8 = $nr;
                     const CMD: u32 = $req;
+                    const MIN_SIZE: usize = core::mem::offset_of!($name, reserved);
                 }
             )?
         )*

@@ -10,6 +10,8 @@ pub trait Request: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutab
     const NR: u8;
     /// Whole ioctl number, with the size of this version of the structure.
     const CMD: u32;
+    /// Smallest size that is served: everything up to the reserved fields at the end.
+    const MIN_SIZE: usize;
 }
 
 constants! {

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A controller: what outlives unbind ([`Xio`]) and what does not ([`Hw`]).
+
+use crate::{
+    admin::Admin,
+    error::AdminError,
+    identity::Identity,
+    interrupt::Interrupts,
+    object::{Kind, Object},
+    registers::Registers,
+    sys::{chardev::Node, dma::DmaDevice, iommu, mm::AddressSpace, params, pci::Address},
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+use nvme_kv::admin::{Command, Identify};
+
+/// State of a controller; open files hold it beyond unbind.
+#[pin_data]
+pub(crate) struct Xio {
+    #[pin]
+    pub(crate) inner: Mutex<Inner>,
+    #[pin]
+    node: Node,
+}
+
+/// What the lock protects.
+pub(crate) struct Inner {
+    /// The hardware; `None` once the device is unbound.
+    pub(crate) hw: Option<Hw>,
+    /// Open files.
+    pub(crate) clients: u32,
+    /// Number of the last client.
+    pub(crate) last_client: u64,
+}
+
+impl Xio {
+    /// Offset of `node`.
+    pub(crate) const NODE_OFFSET: usize = core::mem::offset_of!(Xio, node);
+
+    /// A controller whose node is not registered yet.
+    pub(crate) fn new(hw: Hw, space: AddressSpace, index: u32) -> Result<Arc<Self>> {
+        let node = Node::new(space, index)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                inner <- new_mutex!(Inner { hw: Some(hw), clients: 0, last_client: 0 }),
+                node <- node,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Revokes all mappings and takes the hardware away from open files, for unbind.
+    pub(crate) fn take(&self) -> Option<Hw> {
+        let mut inner = self.inner.lock();
+        let hw = inner.hw.take();
+        // Under the lock: no fault can bring a page back.
+        self.node.space().unmap(0, 0);
+        hw
+    }
+
+    /// Revokes everything and disables the controller, with the files left open.
+    pub(crate) fn quiesce(&self) {
+        let mut inner = self.inner.lock();
+        if let Some(hw) = inner.hw.as_mut() {
+            self.node.space().unmap(0, 0);
+            hw.stop();
+        }
+    }
+
+    /// Enables the controller again.
+    pub(crate) fn resume(&self) {
+        let mut inner = self.inner.lock();
+        if let Some(hw) = inner.hw.as_mut() {
+            hw.start_again();
+        }
+    }
+
+    /// Revokes everything and shuts the controller down, when the machine goes down.
+    pub(crate) fn shut_down(&self) {
+        let mut inner = self.inner.lock();
+        if let Some(hw) = inner.hw.as_mut() {
+            self.node.space().unmap(0, 0);
+            hw.shut_down();
+        }
+    }
+
+    /// After a command that timed out: revokes everything, resets the controller, evicts its owner.
+    pub(crate) fn recover(&self, hw: &mut Hw) {
+        pr_err!("{}: the controller does not answer; resetting it\n", self.node.name());
+        self.node.space().unmap(0, 0);
+        hw.stop();
+        hw.start_again();
+    }
+}
+
+/// Where the hardware stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Commands can be run.
+    Live,
+    /// Disabled; nothing of a client exists.
+    Stopped,
+    /// It could not be disabled or enabled.
+    Failed,
+}
+
+/// Where the device is.
+pub(crate) struct Place {
+    pub(crate) address: Address,
+    /// Physical address of BAR 0.
+    pub(crate) bar0: u64,
+    /// Page of BAR 0 from which on nothing may be mapped.
+    pub(crate) first_msix_page: Option<usize>,
+}
+
+/// The hardware, for as long as the device is bound.
+pub(crate) struct Hw {
+    pub(crate) regs: Registers,
+    pub(crate) admin: Admin,
+    pub(crate) interrupts: Arc<Interrupts>,
+    pub(crate) dev: DmaDevice,
+    pub(crate) place: Place,
+    pub(crate) identity: Identity,
+    /// Everything that clients made.
+    pub(crate) objects: KVec<Object>,
+    /// The client that owns the direct path.
+    pub(crate) owner: Option<u64>,
+    /// Identifier of the newest object.
+    pub(crate) last_id: u32,
+    pub(crate) state: State,
+    /// Pages kept for ever, because the device may still reach them.
+    pub(crate) quarantined: usize,
+    /// Resets since the device was bound.
+    pub(crate) resets: u32,
+}
+
+impl Hw {
+    /// Enables the controller, and finds out whether it is a Key Value controller and what it can do.
+    pub(crate) fn new(
+        regs: Registers,
+        interrupts: Arc<Interrupts>,
+        dev: DmaDevice,
+        place: Place,
+    ) -> Result<Self> {
+        let mut hw = Self {
+            regs,
+            admin: Admin::new(dev)?,
+            interrupts,
+            dev,
+            place,
+            identity: Identity::default(),
+            objects: KVec::new(),
+            owner: None,
+            last_id: 0,
+            state: State::Stopped,
+            quarantined: 0,
+            resets: 0,
+        };
+        // From here on `drop` disables the controller again.
+        hw.start()?;
+        hw.identity = Identity::read(&mut hw)?;
+        Ok(hw)
+    }
+
+    fn start(&mut self) -> Result<(), AdminError> {
+        self.state = State::Failed;
+        self.admin.enable(&self.regs)?;
+        self.state = State::Live;
+        Ok(())
+    }
+
+    /// Enables the controller after [`stop`](Self::stop) the way `new` left it.
+    fn start_again(&mut self) {
+        if self.state != State::Stopped {
+            return;
+        }
+        self.resets = self.resets.saturating_add(1);
+        let started = self.start().map_err(Error::from).and_then(|()| self.choose_command_set());
+        let started = started.and_then(|()| self.number_of_queues().map(|_| ()));
+        if let Err(e) = started {
+            self.state = State::Failed;
+            pr_err!("the controller can not be enabled ({e:?}); unbind and bind it, or reset the device\n");
+        }
+    }
+
+    /// Disables the controller and frees everything that clients made.
+    pub(crate) fn stop(&mut self) {
+        self.owner = None;
+        let disabled = self.regs.disable();
+        self.state = if disabled.is_ok() { State::Stopped } else { State::Failed };
+        // A device that is gone reads as all ones and reaches no memory either.
+        let quiet = disabled.is_ok() || self.regs.status().is_absent();
+        for object in core::mem::take(&mut self.objects) {
+            if quiet {
+                drop(object);
+            } else {
+                self.quarantine(object);
+            }
+        }
+    }
+
+    /// Shutdown notification, then as [`stop`](Self::stop).
+    pub(crate) fn shut_down(&mut self) {
+        if let Err(e) = self.regs.shut_down() {
+            pr_warn!("the controller did not shut down: {e:?}\n");
+        }
+        self.stop();
+    }
+
+    /// Keeps an object's memory for ever: the device may still write to it.
+    pub(crate) fn quarantine(&mut self, object: Object) {
+        self.quarantined += object.pages();
+        pr_err!("the controller can not be stopped; {} pages are kept from reuse\n", object.pages());
+        match object.kind {
+            Kind::Queue(queue) => core::mem::forget((queue.sq, queue.cq)),
+            Kind::Buffer(buffer) => core::mem::forget(buffer),
+        }
+    }
+
+    /// Runs an admin command.
+    pub(crate) fn run(&mut self, command: Command) -> Result<u32, AdminError> {
+        match self.state {
+            State::Live => self.admin.run(&self.regs, &self.interrupts, command),
+            _ => Err(AdminError::Gone),
+        }
+    }
+
+    /// Runs Identify and returns a copy of its data.
+    pub(crate) fn identify(&mut self, what: Identify) -> Result<KVec<u8>, AdminError> {
+        match self.state {
+            State::Live => self.admin.identify(&self.regs, &self.interrupts, what),
+            _ => Err(AdminError::Gone),
+        }
+    }
+
+    /// What confines the device at this moment.
+    pub(crate) fn iommu(&self) -> u32 {
+        iommu::kind(&self.dev)
+    }
+
+    /// Whether nothing but an IOMMU keeps the device from memory that was freed.
+    pub(crate) fn is_confined(&self) -> bool {
+        matches!(self.iommu(), xio_uapi::IOMMU_TRANSLATED | xio_uapi::IOMMU_TRANSLATED_LAZY)
+    }
+
+    /// Whether a caller may have direct queues at this moment, and why (`DIRECT_*`).
+    pub(crate) fn direct(&self, audit: bool) -> u32 {
+        if self.is_confined() {
+            xio_uapi::DIRECT_CONFINED
+        } else if params::unsafe_direct() {
+            xio_uapi::DIRECT_UNSAFE
+        } else if crate::sys::chardev::has_rawio(audit) {
+            xio_uapi::DIRECT_RAWIO
+        } else {
+            xio_uapi::DIRECT_REFUSED
+        }
+    }
+}
+
+impl Drop for Hw {
+    fn drop(&mut self) {
+        if self.state != State::Stopped {
+            self.stop();
+        }
+        if self.state == State::Failed && !self.regs.status().is_absent() {
+            pr_err!("the controller can not be disabled; it is kept from the bus\n");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+//! From what the controller answers to errno values. (The ioctl table is in `xio_uapi`.)
+
+use kernel::prelude::*;
+use nvme_kv::Status;
+
+/// Why an admin command did not succeed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AdminError {
+    /// The controller refused it.
+    Status(Status),
+    /// The controller did not answer in time; what it still does is not known, so it must be reset.
+    Timeout,
+    /// The controller is gone, has failed, or is not enabled.
+    Gone,
+    /// A resource of the kernel.
+    Kernel(Error),
+}
+
+impl From<AdminError> for Error {
+    fn from(error: AdminError) -> Self {
+        match error {
+            AdminError::Status(_) => EIO,
+            AdminError::Timeout => ETIMEDOUT,
+            AdminError::Gone => ENODEV,
+            AdminError::Kernel(e) => e,
+        }
+    }
+}
+
+impl From<Error> for AdminError {
+    fn from(error: Error) -> Self {
+        Self::Kernel(error)
+    }
+}

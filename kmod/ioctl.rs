@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The requests of `xio_uapi`.
+
+use crate::{
+    buffer,
+    client::Client,
+    controller::{Hw, State},
+    interrupt::Interrupts,
+    mmap::{self, Cookie},
+    sys::{event::EventFd, params},
+};
+use kernel::{
+    ioctl::_IOWR,
+    prelude::*,
+    uaccess::{UserPtr, UserSlice, UserSliceReader, UserSliceWriter},
+};
+use nvme_kv::{
+    csi,
+    identify::{cns, KvNamespace, NamespaceList},
+    PAGE_SIZE,
+};
+use xio_uapi::{
+    BufferAlloc, BufferFree, GetInfo, GetNamespace, QueueCreate, QueueDestroy, Request, IOC_TYPE,
+};
+use zerocopy::FromBytes;
+
+const _: () = {
+    const TYPE: u32 = IOC_TYPE as u32;
+    assert!(xio_uapi::GET_INFO == _IOWR::<GetInfo>(TYPE, 0));
+    assert!(xio_uapi::GET_NAMESPACE == _IOWR::<GetNamespace>(TYPE, 1));
+    assert!(xio_uapi::QUEUE_CREATE == _IOWR::<QueueCreate>(TYPE, 2));
+    assert!(xio_uapi::QUEUE_DESTROY == _IOWR::<QueueDestroy>(TYPE, 3));
+    assert!(xio_uapi::BUFFER_ALLOC == _IOWR::<BufferAlloc>(TYPE, 4));
+    assert!(xio_uapi::BUFFER_FREE == _IOWR::<BufferFree>(TYPE, 5));
+};
+
+/// `ioctl`.
+pub(crate) fn ioctl(client: &Client, cmd: u32, arg: usize) -> Result {
+    if !xio_uapi::ioc_is_ours(cmd) {
+        return Err(ENOTTY);
+    }
+    match xio_uapi::ioc_nr(cmd) {
+        GetInfo::NR => serve::<GetInfo>(client, cmd, arg, get_info),
+        GetNamespace::NR => serve::<GetNamespace>(client, cmd, arg, get_namespace),
+        QueueCreate::NR => serve::<QueueCreate>(client, cmd, arg, queue_create),
+        QueueDestroy::NR => serve::<QueueDestroy>(client, cmd, arg, |c, r| destroy(c, r.handle, true)),
+        BufferAlloc::NR => serve::<BufferAlloc>(client, cmd, arg, buffer_alloc),
+        BufferFree::NR => serve::<BufferFree>(client, cmd, arg, |c, r| destroy(c, r.handle, false)),
+        _ => Err(ENOTTY),
+    }
+}
+
+/// What a request made, to be undone when its result can not be told.
+type Made = Option<u32>;
+
+/// Copies the argument in, checks what is common to all requests, serves it, and copies the result out. User
+/// memory is touched without any lock, since the fault handler takes it.
+fn serve<T: Request>(
+    client: &Client,
+    cmd: u32,
+    arg: usize,
+    serve: impl FnOnce(&Client, &mut T) -> Result<Made>,
+) -> Result {
+    let size = xio_uapi::ioc_size(cmd);
+    let (mut reader, mut writer) = UserSlice::new(UserPtr::from_addr(arg), size).reader_writer();
+    let mut request = T::new_zeroed();
+    read(&mut reader, &mut request)?;
+    let made = serve(client, &mut request)?;
+    write(&mut writer, &request).inspect_err(|_| {
+        if let Some(handle) = made {
+            // It was made a moment ago; if it is gone already there is nothing to undo.
+            let _ = with_hw(client, |c, hw| c.xio.destroy(hw, c.id, handle));
+        }
+    })
+}
+
+fn read<T: Request>(reader: &mut UserSliceReader, request: &mut T) -> Result {
+    let (size, known) = (reader.len(), size_of::<T>());
+    if size < T::MIN_SIZE {
+        return Err(EINVAL);
+    }
+    let bytes = request.as_mut_bytes();
+    reader.read_slice(bytes.get_mut(..size.min(known)).ok_or(EINVAL)?)?;
+    while !reader.is_empty() {
+        let mut unknown = [0u8; 64];
+        let part = unknown.get_mut(..reader.len().min(64)).ok_or(EINVAL)?;
+        reader.read_slice(part)?;
+        if part.iter().any(|b| *b != 0) {
+            return Err(E2BIG);
+        }
+    }
+    let word = |at: usize| bytes.get(at..at + 4).and_then(|b| u32::read_from_bytes(b).ok());
+    let reserved = bytes.get(T::MIN_SIZE..).is_some_and(|tail| tail.iter().all(|b| *b == 0));
+    // `size` and `flags` come first in every request.
+    match (word(0), word(4)) {
+        (Some(stated), Some(0)) if stated as usize == size && reserved => Ok(()),
+        _ => Err(EINVAL),
+    }
+}
+
+fn write<T: Request>(writer: &mut UserSliceWriter, request: &T) -> Result {
+    let bytes = request.as_bytes();
+    let known = bytes.get(..writer.len().min(bytes.len())).ok_or(EINVAL)?;
+    writer.write_slice(known)?;
+    while !writer.is_empty() {
+        let zeros = [0u8; 64];
+        writer.write_slice(zeros.get(..writer.len().min(64)).ok_or(EINVAL)?)?;
+    }
+    Ok(())
+}
+
+/// Runs `f` on the hardware, under the lock; resets the controller after a command without an answer.
+fn with_hw<R>(client: &Client, f: impl FnOnce(&Client, &mut Hw) -> Result<R>) -> Result<R> {
+    let mut inner = client.xio.inner.lock();
+    let hw = inner.hw.as_mut().ok_or(ENODEV)?;
+    if hw.state == State::Failed || hw.regs.status().is_absent() {
+        return Err(ENODEV);
+    }
+    f(client, hw).inspect_err(|e| {
+        if *e == ETIMEDOUT {
+            client.xio.recover(hw);
+        }
+    })
+}
+
+fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
+    with_hw(client, |_, hw| {
+        let (cap, id) = (hw.regs.cap(), &hw.identity);
+        let direct = hw.direct(false);
+        *info = GetInfo {
+            size: info.size,
+            flags: 0,
+            abi_version: xio_uapi::ABI_VERSION,
+            nvme_version: hw.regs.version().0,
+            features: xio_uapi::FEATURE_DIRECT_QUEUE
+                | xio_uapi::FEATURE_EVENTFD
+                | xio_uapi::FEATURE_BUFFER_TABLE,
+            cap: cap.0,
+            max_transfer: id.max_transfer,
+            max_buffer: buffer::MAX_LEN,
+            max_client_memory: params::max_client_memory(),
+            max_queue_entries: cap.max_queue_entries(),
+            max_queues: id.max_queues.into(),
+            doorbell_stride: cap.doorbells().stride() as u32,
+            namespaces: id.namespaces,
+            iommu: hw.iommu(),
+            direct,
+            queue_kinds: if direct == xio_uapi::DIRECT_REFUSED { 0 } else { xio_uapi::QUEUE_KIND_DIRECT },
+            event_vectors: Interrupts::event_vectors(&hw.interrupts),
+            numa_node: hw.dev.node(),
+            pci_domain: hw.place.address.domain,
+            pci_bus: hw.place.address.bus,
+            pci_device: hw.place.address.device,
+            pci_function: hw.place.address.function,
+            doorbell_pages: cap.doorbells().have_own_pages().into(),
+            vendor_id: id.vendor_id,
+            subsystem_vendor_id: id.subsystem_vendor_id,
+            controller_id: id.controller_id,
+            reserved0: [0; 3],
+            serial: id.serial,
+            model: id.model,
+            firmware: id.firmware,
+            subnqn: id.subnqn,
+            reserved: [0; 15],
+        };
+        Ok(None)
+    })
+}
+
+fn get_namespace(client: &Client, request: &mut GetNamespace) -> Result<Made> {
+    with_hw(client, |_, hw| {
+        let nsid = match request.nsid {
+            0 => hw.nth_namespace(request.index)?,
+            nsid => {
+                // Identifiers above the one before it: is this one active, and for Key Value?
+                let page = hw.namespaces(cns::CSI_ACTIVE_NAMESPACES, nsid.wrapping_sub(1))?;
+                let list = NamespaceList::ref_from_bytes(&page).map_err(|_| EIO)?;
+                let first = list.iter().next();
+                first.filter(|n| *n == nsid).ok_or(ENOENT)?
+            }
+        };
+        let what =
+            nvme_kv::admin::Identify { cns: cns::CSI_NAMESPACE, csi: csi::KV, nsid, ..Default::default() };
+        let data = hw.identify(what)?;
+        let ns = KvNamespace::ref_from_bytes(&data).map_err(|_| EIO)?;
+        let (format, limits) = ns.format().ok_or(EIO)?;
+        *request = GetNamespace {
+            size: request.size,
+            flags: 0,
+            nsid,
+            index: request.index,
+            capacity: ns.nsze.get(),
+            used: ns.nuse.get(),
+            max_key: limits.kvkml.get(),
+            formats: u16::from(ns.nkvf) + 1,
+            format: format.into(),
+            reserved0: 0,
+            max_value: limits.kvvml.get(),
+            max_keys: limits.mnks.get(),
+            nguid: ns.nguid,
+            eui64: ns.eui64,
+            reserved: [0; 14],
+        };
+        Ok(None)
+    })
+}
+
+fn queue_create(client: &Client, request: &mut QueueCreate) -> Result<Made> {
+    let eventfd = match request.eventfd {
+        xio_uapi::NO_EVENTFD => None,
+        fd => Some(EventFd::from_fd(fd)?),
+    };
+    with_hw(client, |client, hw| {
+        let id = hw.create_queue(client.id, request.entries, eventfd)?;
+        let queue = hw.queue(client.id, id)?;
+        let (tail, head) = queue.doorbells(hw.regs.cap().doorbells());
+        request.handle = id;
+        request.qid = queue.qid.into();
+        request.sq_offset = Cookie::new(id, mmap::SQ).offset();
+        request.cq_offset = Cookie::new(id, mmap::CQ).offset();
+        request.sq_doorbell_offset = Cookie::new(id, mmap::SQ_DOORBELL).offset();
+        request.cq_doorbell_offset = Cookie::new(id, mmap::CQ_DOORBELL).offset();
+        request.sq_len = (queue.sq.len() * PAGE_SIZE) as u32;
+        request.cq_len = (queue.cq.len() * PAGE_SIZE) as u32;
+        request.sq_doorbell_in_page = (tail % PAGE_SIZE) as u32;
+        request.cq_doorbell_in_page = (head % PAGE_SIZE) as u32;
+        Ok(Some(id))
+    })
+}
+
+fn buffer_alloc(client: &Client, request: &mut BufferAlloc) -> Result<Made> {
+    with_hw(client, |client, hw| {
+        let id = hw.alloc_buffer(client.id, request.len)?;
+        let buffer = hw.buffer(client.id, id)?;
+        request.handle = id;
+        request.len = (buffer.data.len() * PAGE_SIZE) as u64;
+        request.data_offset = Cookie::new(id, mmap::DATA).offset();
+        request.table_offset = Cookie::new(id, mmap::TABLE).offset();
+        request.table_len = (buffer.table.len() * PAGE_SIZE) as u64;
+        Ok(Some(id))
+    })
+}
+
+/// Ends a queue or a buffer; `ENOENT` for a handle of the other kind.
+fn destroy(client: &Client, handle: u32, queue: bool) -> Result<Made> {
+    with_hw(client, |client, hw| {
+        if hw.find(client.id, handle)?.is_queue() != queue {
+            return Err(ENOENT);
+        }
+        client.xio.destroy(hw, client.id, handle).map(|()| None)
+    })
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mappings: offsets, what they stand for, and serving faults under the lock that revokes.
+
+use crate::{
+    client::Client,
+    controller::Hw,
+    object::Kind,
+    sys::{
+        mm::{self, Area, BusError, Fault},
+        pages::Pages,
+    },
+};
+use kernel::prelude::*;
+use nvme_kv::PAGE_SIZE;
+
+/// What an mmap offset stands for: an object, a part of it, and a position.
+///
+/// Identifier in bits 62:36, part in bits 35:32, position below. No offset is used for two things at a time on
+/// a controller, so that removing the mappings of a range reaches one object only.
+#[derive(Clone, Copy)]
+pub(crate) struct Cookie(u64);
+
+impl Cookie {
+    /// Largest identifier.
+    pub(crate) const MAX_ID: u32 = (1 << 27) - 1;
+    /// Offsets of an object.
+    pub(crate) const SPAN: u64 = 1 << Self::ID_SHIFT;
+    const ID_SHIFT: u32 = 36;
+    const PART_SHIFT: u32 = 32;
+
+    pub(crate) const fn new(id: u32, part: u64) -> Self {
+        Self((id as u64) << Self::ID_SHIFT | part << Self::PART_SHIFT)
+    }
+
+    pub(crate) const fn offset(self) -> u64 {
+        self.0
+    }
+
+    const fn id(self) -> u32 {
+        (self.0 >> Self::ID_SHIFT) as u32
+    }
+
+    const fn part(self) -> u64 {
+        self.0 >> Self::PART_SHIFT & 0xf
+    }
+
+    const fn position(self) -> u64 {
+        self.0 & ((1 << Self::PART_SHIFT) - 1)
+    }
+}
+
+/// Parts of a queue.
+pub(crate) const SQ: u64 = 0;
+pub(crate) const CQ: u64 = 1;
+pub(crate) const SQ_DOORBELL: u64 = 2;
+pub(crate) const CQ_DOORBELL: u64 = 3;
+/// Parts of a buffer.
+pub(crate) const DATA: u64 = 0;
+pub(crate) const TABLE: u64 = 1;
+
+/// What a part is made of.
+enum Part<'a> {
+    Memory(&'a Pages),
+    ReadOnly(&'a Pages),
+    /// Offset in BAR 0 of a page of doorbells.
+    Doorbells(usize),
+}
+
+impl Part<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Memory(pages) | Self::ReadOnly(pages) => (pages.len() * PAGE_SIZE) as u64,
+            Self::Doorbells(_) => PAGE_SIZE as u64,
+        }
+    }
+
+    fn kind(&self) -> mm::Kind {
+        match self {
+            Self::Memory(_) => mm::Kind::Memory,
+            Self::ReadOnly(_) => mm::Kind::ReadOnlyMemory,
+            Self::Doorbells(_) => mm::Kind::Registers,
+        }
+    }
+}
+
+/// The part that a client means; `ENXIO` when there is none, or it is another's.
+fn part(hw: &Hw, client: u64, cookie: Cookie) -> Result<Part<'_>> {
+    let object = hw.find(client, cookie.id()).map_err(|_| ENXIO)?;
+    let doorbells = hw.regs.cap().doorbells();
+    let page = |offset: usize| Part::Doorbells(offset / PAGE_SIZE * PAGE_SIZE);
+    Ok(match (&object.kind, cookie.part()) {
+        (Kind::Queue(queue), SQ) => Part::Memory(queue.sq.pages()),
+        (Kind::Queue(queue), CQ) => Part::Memory(queue.cq.pages()),
+        (Kind::Queue(queue), SQ_DOORBELL) => page(queue.doorbells(doorbells).0),
+        (Kind::Queue(queue), CQ_DOORBELL) => page(queue.doorbells(doorbells).1),
+        (Kind::Buffer(buffer), DATA) => Part::Memory(buffer.data.pages()),
+        (Kind::Buffer(buffer), TABLE) => Part::ReadOnly(&buffer.table),
+        _ => return Err(ENXIO),
+    })
+}
+
+/// `mmap`: checks and prepares; the pages come with the faults.
+pub(crate) fn mmap(client: &Client, area: &Area<'_>) -> Result {
+    let cookie = Cookie(area.offset());
+    let kind = {
+        let inner = client.xio.inner.lock();
+        let hw = inner.hw.as_ref().ok_or(ENODEV)?;
+        let part = part(hw, client.id, cookie)?;
+        let end = cookie.position().checked_add(area.len()).ok_or(EINVAL)?;
+        if end > part.len() {
+            return Err(EINVAL);
+        }
+        part.kind()
+    };
+    area.prepare(kind)
+}
+
+/// A fault: the page is inserted under the lock, so that whoever revokes finds it.
+pub(crate) fn fault(client: &Client, fault: &Fault<'_>) -> Result<(), BusError> {
+    let cookie = Cookie(fault.offset());
+    let inner = client.xio.inner.lock();
+    let hw = inner.hw.as_ref().ok_or(BusError)?;
+    let first = cookie.position() as usize / PAGE_SIZE;
+    match part(hw, client.id, cookie).map_err(|_| BusError)? {
+        Part::Memory(pages) | Part::ReadOnly(pages) => fault.insert(|n| pages.page(first + n)),
+        Part::Doorbells(offset) if first == 0 => fault.insert_registers(client.bar0 + offset as u64),
+        Part::Doorbells(_) => Err(BusError),
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The controller's registers: reading capabilities, enabling, disabling, ringing admin doorbells.
+
+use crate::{error::AdminError, sys::pci::Bar0};
+use kernel::{io::Io, prelude::*, time::Delta};
+use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Vs};
+
+/// BAR 0.
+pub(crate) struct Registers {
+    bar: Bar0,
+    cap: Cap,
+}
+
+impl Registers {
+    pub(crate) fn new(bar: Bar0) -> Self {
+        let (low, high) = (bar.read32(offset::CAP), bar.read32(offset::CAP + 4));
+        Self { bar, cap: Cap(u64::from(high) << 32 | u64::from(low)) }
+    }
+
+    /// Capabilities.
+    pub(crate) fn cap(&self) -> Cap {
+        self.cap
+    }
+
+    /// Version.
+    pub(crate) fn version(&self) -> Vs {
+        Vs(self.bar.read32(offset::VS))
+    }
+
+    /// Status; all ones when the device is gone.
+    pub(crate) fn status(&self) -> Csts {
+        Csts(self.bar.read32(offset::CSTS))
+    }
+
+    /// Bytes of BAR 0.
+    pub(crate) fn len(&self) -> usize {
+        self.bar.size()
+    }
+
+    /// Writes an admin doorbell; what was written to memory before is visible to the device first.
+    pub(crate) fn ring(&self, doorbell: usize, value: u32) -> Result {
+        kernel::sync::barrier::dma_mb(kernel::sync::barrier::Write);
+        self.bar.try_write32(value, doorbell)
+    }
+
+    /// Waits for CSTS.RDY (Base, section 3.5).
+    fn wait_ready(&self, ready: bool) -> Result<(), AdminError> {
+        const STEP_MS: u64 = 1;
+        // The limit is the controller's own, and as much again for a loaded machine.
+        for _ in 0..2 * self.cap.timeout_ms() / STEP_MS {
+            let status = self.status();
+            if status.is_absent() {
+                return Err(AdminError::Gone);
+            }
+            if (status.rdy() == 1) == ready {
+                return Ok(());
+            }
+            if ready && status.cfs() == 1 {
+                return Err(AdminError::Gone);
+            }
+            kernel::time::delay::fsleep(Delta::from_millis(STEP_MS as i64));
+        }
+        Err(AdminError::Timeout)
+    }
+
+    /// Disables the controller: when this succeeds it does not touch memory any more.
+    pub(crate) fn disable(&self) -> Result<(), AdminError> {
+        let cc = Cc(self.bar.read32(offset::CC));
+        if cc.0 == u32::MAX {
+            return Err(AdminError::Gone);
+        }
+        if cc.en() == 1 || self.status().rdy() == 1 {
+            self.bar.write32(cc.with_en(0).with_shn(0).0, offset::CC);
+        }
+        self.wait_ready(false)
+    }
+
+    /// Enables the controller for Key Value, with admin queues of so many entries at these addresses.
+    pub(crate) fn enable(&self, entries: u32, sq: u64, cq: u64) -> Result<(), AdminError> {
+        self.disable()?;
+        let last = entries.wrapping_sub(1);
+        self.bar.write32(Aqa(0).with_asqs(last).with_acqs(last).0, offset::AQA);
+        for (at, addr) in [(offset::ASQ, sq), (offset::ACQ, cq)] {
+            self.bar.try_write32(addr as u32, at)?;
+            self.bar.try_write32((addr >> 32) as u32, at + 4)?;
+        }
+        self.bar.write32(Cc::KV_ENABLE.0, offset::CC);
+        self.wait_ready(true)
+    }
+
+    /// Tells the controller that power may go (Base, section 3.6.1), then disables it.
+    pub(crate) fn shut_down(&self) -> Result<(), AdminError> {
+        let cc = Cc(self.bar.read32(offset::CC));
+        if self.status().is_operational() && cc.en() == 1 {
+            self.bar.write32(cc.with_shn(Cc::SHN_NORMAL).0, offset::CC);
+            for _ in 0..2 * self.cap.timeout_ms() {
+                if self.status().is_absent() || self.status().shst() == Csts::SHST_COMPLETE {
+                    break;
+                }
+                kernel::time::delay::fsleep(Delta::from_millis(1));
+            }
+        }
+        self.disable()
+    }
+}

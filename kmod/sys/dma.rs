@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pages mapped for the device.
+
+use super::{pages::Pages, shim};
+use core::ops::Deref;
+use kernel::{bindings, device, error::to_result, prelude::*, types::Opaque};
+
+/// A device that is bound to this driver, for DMA.
+///
+/// # Invariants
+///
+/// The device is bound as long as this object and its copies exist: they live in state that unbind drops.
+#[derive(Clone, Copy)]
+pub(crate) struct DmaDevice(*mut bindings::device);
+
+// SAFETY: A `struct device` may be used from any thread.
+unsafe impl Send for DmaDevice {}
+// SAFETY: As above.
+unsafe impl Sync for DmaDevice {}
+
+impl DmaDevice {
+    /// # Safety
+    ///
+    /// The result, its copies and all memory mapped with them are gone before the device is unbound.
+    pub(crate) unsafe fn new(dev: &device::Device<device::Bound>) -> Self {
+        let raw = core::ptr::from_ref(dev).cast_mut().cast();
+        // SAFETY: A bound device; segments may be as long as the IOMMU makes them.
+        unsafe { bindings::dma_set_max_seg_size(raw, u32::MAX) };
+        // INVARIANT: By the contract of this function.
+        Self(raw)
+    }
+
+    pub(super) fn as_raw(&self) -> *mut bindings::device {
+        self.0
+    }
+
+    /// NUMA node, -1 when unknown.
+    pub(crate) fn node(&self) -> i32 {
+        // SAFETY: By the type invariant the device is there.
+        unsafe { shim::rocm_xio_numa_node(self.0) }
+    }
+}
+
+/// What the device may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Read.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+impl Access {
+    const fn direction(self) -> bindings::dma_data_direction {
+        match self {
+            Self::Read => bindings::dma_data_direction::DMA_TO_DEVICE,
+            Self::ReadWrite => bindings::dma_data_direction::DMA_BIDIRECTIONAL,
+        }
+    }
+}
+
+/// Pages that the device reaches, by addresses of its own.
+///
+/// # Invariants
+///
+/// `table` is mapped for `dev` in the direction of `access`; `addrs` has the address of each page.
+pub(crate) struct DmaMemory {
+    table: KBox<Opaque<bindings::sg_table>>,
+    addrs: KVVec<u64>,
+    access: Access,
+    dev: DmaDevice,
+    // Dropped last, after the device lost its mapping in `drop`.
+    pages: Pages,
+}
+
+// SAFETY: The table is used only here.
+unsafe impl Send for DmaMemory {}
+// SAFETY: Shared access does not change the table.
+unsafe impl Sync for DmaMemory {}
+
+impl DmaMemory {
+    /// Maps pages.
+    pub(crate) fn map(dev: DmaDevice, pages: Pages, access: Access) -> Result<Self> {
+        let count = pages.len();
+        let addrs = KVVec::zeroed(count, GFP_KERNEL)?;
+        let table = KBox::new(Opaque::<bindings::sg_table>::zeroed(), GFP_KERNEL)?;
+        let len = count.checked_mul(nvme_kv::PAGE_SIZE).ok_or(EINVAL)?;
+        // SAFETY: `pages` has `count` pages, and keeps them as long as the table.
+        to_result(unsafe {
+            bindings::sg_alloc_table_from_pages_segment(
+                table.get(),
+                pages.as_ptr(),
+                u32::try_from(count)?,
+                0,
+                len,
+                u32::MAX & !0xfff,
+                bindings::GFP_KERNEL,
+            )
+        })?;
+        // SAFETY: The table was just made, the device is bound.
+        let mapped = unsafe { bindings::dma_map_sgtable(dev.as_raw(), table.get(), access.direction(), 0) };
+        if let Err(e) = to_result(mapped) {
+            // SAFETY: Made above, not mapped.
+            unsafe { bindings::sg_free_table(table.get()) };
+            return Err(e);
+        }
+        // INVARIANT: Mapped above; the addresses are filled in next.
+        let mut this = Self { table, addrs, access, dev, pages };
+        // SAFETY: The table is mapped, `addrs` has room for `count` addresses.
+        let found = unsafe { shim::rocm_xio_dma_addrs(this.table.get(), this.addrs.as_mut_ptr(), count) };
+        // SAFETY: The table is mapped for the device.
+        let coherent = unsafe { shim::rocm_xio_dma_is_coherent(dev.as_raw(), this.table.get()) };
+        if !coherent {
+            pr_err!("the device needs bounce buffers or cache flushes (swiotlb=force?), which mapped queues can not do\n");
+            return Err(EOPNOTSUPP);
+        }
+        if found == count {
+            Ok(this)
+        } else {
+            Err(EIO)
+        }
+    }
+
+    /// New scattered pages.
+    pub(crate) fn scattered(dev: DmaDevice, count: usize, access: Access) -> Result<Self> {
+        Self::map(dev, Pages::scattered(dev.node(), count)?, access)
+    }
+
+    /// New pages with consecutive addresses, as a queue needs them.
+    pub(crate) fn contiguous(dev: DmaDevice, bytes: usize, access: Access) -> Result<Self> {
+        let pages = Pages::contiguous(dev.node(), bytes.div_ceil(nvme_kv::PAGE_SIZE))?;
+        let this = Self::map(dev, pages, access)?;
+        let mut expected = this.addr(0)?;
+        for addr in &this.addrs {
+            if *addr != expected {
+                return Err(ENOMEM);
+            }
+            expected = expected.wrapping_add(nvme_kv::PAGE_SIZE as u64);
+        }
+        Ok(this)
+    }
+
+    /// The device's address of a page.
+    pub(crate) fn addr(&self, page: usize) -> Result<u64> {
+        self.addrs.get(page).copied().ok_or(EINVAL)
+    }
+
+    /// The pages.
+    pub(crate) fn pages(&self) -> &Pages {
+        &self.pages
+    }
+}
+
+impl Deref for DmaMemory {
+    type Target = Pages;
+    fn deref(&self) -> &Pages {
+        &self.pages
+    }
+}
+
+impl Drop for DmaMemory {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the table is mapped and the device bound. The flush comes before
+        // the pages go (they are a field): a lazy domain keeps translating what was unmapped.
+        unsafe {
+            bindings::dma_unmap_sgtable(self.dev.as_raw(), self.table.get(), self.access.direction(), 0);
+            shim::rocm_xio_iommu_flush(self.dev.as_raw());
+            bindings::sg_free_table(self.table.get());
+        }
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Everything that the `kernel` crate has no safe abstraction for: the only place that names `bindings` and
+//! the C shim. Each submodule gives out a type that is safe to use.
+
+pub(crate) mod chardev;
+pub(crate) mod dma;
+pub(crate) mod event;
+pub(crate) mod iommu;
+pub(crate) mod mm;
+pub(crate) mod pages;
+pub(crate) mod params;
+pub(crate) mod pci;
+mod shim;

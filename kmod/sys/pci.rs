@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What `kernel::pci` lacks.
+
+use super::shim;
+use kernel::{bindings, device::Core, pci, prelude::*};
+
+/// Smallest BAR 0 of a controller: registers and the doorbells of the admin queues.
+pub(crate) const MIN_BAR: usize = 0x1008;
+
+/// BAR 0, for as long as the device is bound.
+pub(crate) type Bar0 = pci::Bar<'static, MIN_BAR>;
+
+fn raw(pdev: &pci::Device<Core<'_>>) -> *mut bindings::pci_dev {
+    core::ptr::from_ref(pdev).cast_mut().cast()
+}
+
+/// Whether root named a driver for the device.
+pub(crate) fn has_driver_override(pdev: &pci::Device<Core<'_>>) -> bool {
+    // SAFETY: A valid device.
+    unsafe { shim::rocm_xio_has_driver_override(&raw mut (*raw(pdev)).dev) }
+}
+
+/// A device with its memory enabled. Disabled, and kept from the bus, when dropped.
+///
+/// # Invariants
+///
+/// The device is bound.
+pub(crate) struct Enabled(*mut bindings::pci_dev);
+
+// SAFETY: A `struct pci_dev` may be used from any thread.
+unsafe impl Send for Enabled {}
+
+impl Enabled {
+    /// Enables the device.
+    ///
+    /// # Safety
+    ///
+    /// The result is dropped before the device is unbound.
+    pub(crate) unsafe fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
+        pdev.enable_device_mem()?;
+        // INVARIANT: By the contract of this function.
+        Ok(Self(raw(pdev)))
+    }
+}
+
+impl Drop for Enabled {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the device is bound.
+        unsafe {
+            bindings::pci_clear_master(self.0);
+            bindings::pci_disable_device(self.0);
+        }
+    }
+}
+
+/// Maps BAR 0.
+///
+/// # Safety
+///
+/// The result is dropped before the device is unbound.
+pub(crate) unsafe fn map_bar0(pdev: &pci::Device<Core<'_>>) -> Result<Bar0> {
+    let bar = pdev.iomap_region_sized::<MIN_BAR>(0, c"rocm_xio")?;
+    // SAFETY: Only the lifetime changes; the caller drops it in time.
+    Ok(unsafe { core::mem::transmute::<pci::Bar<'_, MIN_BAR>, Bar0>(bar) })
+}
+
+/// Where a function sits.
+#[derive(Clone, Copy)]
+pub(crate) struct Address {
+    pub(crate) domain: u32,
+    pub(crate) bus: u8,
+    pub(crate) device: u8,
+    pub(crate) function: u8,
+}
+
+/// The PCI address of a device.
+pub(crate) fn address(pdev: &pci::Device<Core<'_>>) -> Address {
+    let raw = raw(pdev);
+    // SAFETY: A valid device.
+    let (domain, bus, devfn) =
+        unsafe { (shim::rocm_xio_pci_domain(raw), shim::rocm_xio_pci_bus(raw), (*raw).devfn) };
+    Address { domain, bus, device: (devfn >> 3 & 0x1f) as u8, function: (devfn & 7) as u8 }
+}
+
+/// Number of the first 4 KiB page of BAR 0, from page 1 on, that holds part of the MSI-X table or pending
+/// bits, and so must never be mapped; `None` when there is no such page.
+pub(crate) fn first_msix_page(pdev: &pci::Device<Core<'_>>) -> Option<usize> {
+    let raw = raw(pdev);
+    // SAFETY: A valid device.
+    let cap = unsafe { bindings::pci_find_capability(raw, bindings::PCI_CAP_ID_MSIX as i32) };
+    if cap == 0 {
+        return None;
+    }
+    let read = |at: u32| {
+        let mut value = 0;
+        // SAFETY: A valid device, and memory for the value.
+        let failed =
+            unsafe { bindings::pci_read_config_dword(raw, (u32::from(cap) + at) as i32, &mut value) };
+        // A device that does not answer gives the careful result: everything is MSI-X.
+        if failed == 0 {
+            value
+        } else {
+            0
+        }
+    };
+    let entries = (read(0) >> 16 & 0x7ff) as usize + 1;
+    let structures = [
+        (read(bindings::PCI_MSIX_TABLE), entries * 16),
+        (read(bindings::PCI_MSIX_PBA), entries.div_ceil(64) * 8),
+    ];
+    let in_bar0 = structures.into_iter().filter(|(at, _)| at & 7 == 0);
+    let pages = in_bar0.filter_map(|(at, len)| {
+        let start = (at & !7) as usize;
+        let last = (start + len - 1) / nvme_kv::PAGE_SIZE;
+        (last > 0).then_some((start / nvme_kv::PAGE_SIZE).max(1))
+    });
+    pages.min()
+}
+
+/// Sets the callbacks that `pci::Adapter` does not know.
+pub(crate) mod adapter {
+    use super::super::chardev::Sync;
+    use kernel::{bindings, driver, pci, prelude::*, types::Opaque};
+
+    /// What a driver does beyond [`pci::Driver`].
+    pub(crate) trait Callbacks: pci::Driver + 'static {
+        /// The device is about to be reset.
+        fn reset_prepare(data: &Self::Data<'_>);
+        /// The device was reset.
+        fn reset_done(data: &Self::Data<'_>);
+        /// The machine goes down.
+        fn shutdown(data: &Self::Data<'_>);
+    }
+
+    /// `pci::Adapter` with the [`Callbacks`].
+    pub(crate) struct Adapter<T>(core::marker::PhantomData<T>);
+
+    // SAFETY: `pci_driver` is `repr(C)` and embeds a `device_driver` at that offset; the data is the driver's.
+    unsafe impl<T: Callbacks> driver::DriverLayout for Adapter<T> {
+        type DriverType = bindings::pci_driver;
+        type DriverData<'bound> = T::Data<'bound>;
+        const DEVICE_DRIVER_OFFSET: usize = core::mem::offset_of!(bindings::pci_driver, driver);
+    }
+
+    struct Handlers<T>(core::marker::PhantomData<T>);
+
+    impl<T: Callbacks> Handlers<T> {
+        const TABLE: &'static Sync<bindings::pci_error_handlers> = &Sync({
+            let mut table: bindings::pci_error_handlers = pin_init::zeroed();
+            table.reset_prepare = Some(reset_prepare::<T>);
+            table.reset_done = Some(reset_done::<T>);
+            table
+        });
+    }
+
+    /// # Safety
+    ///
+    /// `pdev` is bound to `T`, and stays so for `'a`.
+    unsafe fn data<'a, T: Callbacks>(pdev: *mut bindings::pci_dev) -> Option<&'a T::Data<'a>> {
+        // SAFETY: The driver core stores the pinned data of a bound device there, or null before and after.
+        unsafe { (*pdev).dev.driver_data.cast::<T::Data<'a>>().as_ref() }
+    }
+
+    unsafe extern "C" fn reset_prepare<T: Callbacks>(pdev: *mut bindings::pci_dev) {
+        // SAFETY: The PCI core holds the device lock, so the device stays bound.
+        if let Some(data) = unsafe { data::<T>(pdev) } {
+            T::reset_prepare(data);
+        }
+    }
+
+    unsafe extern "C" fn reset_done<T: Callbacks>(pdev: *mut bindings::pci_dev) {
+        // SAFETY: As in `reset_prepare`.
+        if let Some(data) = unsafe { data::<T>(pdev) } {
+            T::reset_done(data);
+        }
+    }
+
+    unsafe extern "C" fn shutdown<T: Callbacks>(pdev: *mut bindings::pci_dev) {
+        // SAFETY: The driver core holds the device lock, so the device stays bound.
+        if let Some(data) = unsafe { data::<T>(pdev) } {
+            T::shutdown(data);
+        }
+    }
+
+    // SAFETY: Delegates to `pci::Adapter`, which leaves the additional fields alone.
+    unsafe impl<T: Callbacks> driver::RegistrationOps for Adapter<T> {
+        unsafe fn register(
+            driver: &Opaque<bindings::pci_driver>,
+            name: &'static CStr,
+            module: &'static ThisModule,
+        ) -> Result {
+            // SAFETY: The driver is not registered yet; the tables are static.
+            unsafe {
+                (*driver.get()).err_handler = &Handlers::<T>::TABLE.0;
+                (*driver.get()).shutdown = Some(shutdown::<T>);
+                <pci::Adapter<T> as driver::RegistrationOps>::register(driver, name, module)
+            }
+        }
+
+        unsafe fn unregister(driver: &Opaque<bindings::pci_driver>) {
+            // SAFETY: The contract is the same.
+            unsafe { <pci::Adapter<T> as driver::RegistrationOps>::unregister(driver) }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What C keeps in macros and inline functions, and module parameters of kinds that the Rust macro lacks.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/iommu.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+
+#include "shim.h"
+
+/* Queues, buffers and PRP lists are counted in pages of 4 KiB. */
+static_assert(PAGE_SIZE == 4096);
+
+static char *claim = "auto";
+module_param(claim, charp, 0444);
+MODULE_PARM_DESC(claim, "which controllers to claim: auto (every NVMe Key Value controller without a driver), override (only devices whose driver_override names this module)");
+
+static bool unsafe_direct;
+module_param_unsafe(unsafe_direct, bool, 0444);
+MODULE_PARM_DESC(unsafe_direct, "give direct queues to everybody who may open the device, also where no IOMMU confines it: such a client can read and write all of memory");
+
+static unsigned int max_client_mb = 1024;
+module_param(max_client_mb, uint, 0444);
+MODULE_PARM_DESC(max_client_mb, "limit on the memory of one client in MiB");
+
+int rocm_xio_claim(void)
+{
+	if (sysfs_streq(claim, "auto"))
+		return ROCM_XIO_CLAIM_AUTO;
+	if (sysfs_streq(claim, "override"))
+		return ROCM_XIO_CLAIM_OVERRIDE;
+	return -EINVAL;
+}
+
+bool rocm_xio_unsafe_direct(void)
+{
+	return unsafe_direct;
+}
+
+u32 rocm_xio_max_client_mb(void)
+{
+	return max_client_mb;
+}
+
+bool rocm_xio_has_driver_override(struct device *dev)
+{
+	return device_has_driver_override(dev);
+}
+
+u32 rocm_xio_pci_domain(struct pci_dev *pdev)
+{
+	return pci_domain_nr(pdev->bus);
+}
+
+u8 rocm_xio_pci_bus(struct pci_dev *pdev)
+{
+	return pdev->bus->number;
+}
+
+int rocm_xio_numa_node(struct device *dev)
+{
+	return dev_to_node(dev);
+}
+
+/* Pages of a block are split, so that each is counted, mapped and freed by itself. */
+struct page *rocm_xio_alloc_pages(int node, unsigned int order)
+{
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
+	struct page *page;
+
+	if (order)
+		gfp |= __GFP_NOWARN | __GFP_NORETRY;
+	page = alloc_pages_node(node, gfp, order);
+	if (page && order)
+		split_page(page, order);
+	return page;
+}
+
+
+void rocm_xio_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+void *rocm_xio_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+struct page *rocm_xio_page_after(struct page *page, size_t n)
+{
+	return page + n;
+}
+
+bool rocm_xio_dma_is_coherent(struct device *dev, struct sg_table *sgt)
+{
+	struct scatterlist *sg;
+	int i;
+
+	for_each_sgtable_dma_sg(sgt, sg, i)
+		if (dma_need_sync(dev, sg_dma_address(sg)))
+			return false;
+	return true;
+}
+
+size_t rocm_xio_dma_addrs(struct sg_table *sgt, u64 *addrs, size_t n)
+{
+	struct sg_dma_page_iter it;
+	size_t i = 0;
+
+	for_each_sgtable_dma_page(sgt, &it, 0) {
+		if (i == n)
+			break;
+		addrs[i++] = sg_page_iter_dma_address(&it);
+	}
+	return i;
+}
+
+/* Debian's default domain type flushes lazily; memory must not be freed before the flush. */
+void rocm_xio_iommu_flush(struct device *dev)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+
+	if (domain)
+		iommu_flush_iotlb_all(domain);
+}
+
+pgprot_t rocm_xio_pgprot_uncached(pgprot_t prot)
+{
+	return pgprot_noncached(prot);
+}
+
+unsigned long rocm_xio_msecs_to_jiffies(unsigned int ms)
+{
+	return msecs_to_jiffies(ms);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef ROCM_XIO_SHIM_H
+#define ROCM_XIO_SHIM_H
+
+#include <linux/types.h>
+#include <linux/pgtable.h>
+
+struct device;
+struct page;
+struct pci_dev;
+struct sg_table;
+
+#define ROCM_XIO_CLAIM_AUTO	0
+#define ROCM_XIO_CLAIM_OVERRIDE	1
+
+int rocm_xio_claim(void);
+bool rocm_xio_unsafe_direct(void);
+u32 rocm_xio_max_client_mb(void);
+bool rocm_xio_has_driver_override(struct device *dev);
+u32 rocm_xio_pci_domain(struct pci_dev *pdev);
+u8 rocm_xio_pci_bus(struct pci_dev *pdev);
+int rocm_xio_numa_node(struct device *dev);
+struct page *rocm_xio_alloc_pages(int node, unsigned int order);
+void rocm_xio_put_page(struct page *page);
+void *rocm_xio_page_address(struct page *page);
+struct page *rocm_xio_page_after(struct page *page, size_t n);
+bool rocm_xio_dma_is_coherent(struct device *dev, struct sg_table *sgt);
+size_t rocm_xio_dma_addrs(struct sg_table *sgt, u64 *addrs, size_t n);
+void rocm_xio_iommu_flush(struct device *dev);
+pgprot_t rocm_xio_pgprot_uncached(pgprot_t prot);
+unsigned long rocm_xio_msecs_to_jiffies(unsigned int ms);
+
+#endif

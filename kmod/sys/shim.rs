@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Prototypes of `shim.c`, and of functions that the kernel exports but its bindings do not know.
+
+use kernel::{bindings, ffi};
+
+pub(super) const CLAIM_OVERRIDE: ffi::c_int = 1;
+
+#[allow(improper_ctypes)] // Lock debugging structures are empty.
+extern "C" {
+    pub(super) fn rocm_xio_claim() -> ffi::c_int;
+    pub(super) fn rocm_xio_unsafe_direct() -> bool;
+    pub(super) fn rocm_xio_max_client_mb() -> u32;
+    pub(super) fn rocm_xio_has_driver_override(dev: *mut bindings::device) -> bool;
+    pub(super) fn rocm_xio_pci_domain(pdev: *mut bindings::pci_dev) -> u32;
+    pub(super) fn rocm_xio_pci_bus(pdev: *mut bindings::pci_dev) -> u8;
+    pub(super) fn rocm_xio_numa_node(dev: *mut bindings::device) -> ffi::c_int;
+    pub(super) fn rocm_xio_alloc_pages(node: ffi::c_int, order: ffi::c_uint) -> *mut bindings::page;
+    pub(super) fn rocm_xio_put_page(page: *mut bindings::page);
+    pub(super) fn rocm_xio_page_address(page: *mut bindings::page) -> *mut ffi::c_void;
+    pub(super) fn rocm_xio_page_after(page: *mut bindings::page, n: usize) -> *mut bindings::page;
+    pub(super) fn rocm_xio_dma_is_coherent(dev: *mut bindings::device, sgt: *mut bindings::sg_table) -> bool;
+    pub(super) fn rocm_xio_dma_addrs(sgt: *mut bindings::sg_table, addrs: *mut u64, n: usize) -> usize;
+    pub(super) fn rocm_xio_iommu_flush(dev: *mut bindings::device);
+    pub(super) fn rocm_xio_pgprot_uncached(prot: bindings::pgprot_t) -> bindings::pgprot_t;
+    pub(super) fn rocm_xio_msecs_to_jiffies(ms: ffi::c_uint) -> ffi::c_ulong;
+
+    pub(super) fn anon_inode_create_getfile(
+        name: *const ffi::c_char,
+        fops: *const bindings::file_operations,
+        private: *mut ffi::c_void,
+        flags: ffi::c_int,
+        context_inode: *const bindings::inode,
+    ) -> *mut bindings::file;
+}
