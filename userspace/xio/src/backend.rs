@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a controller is reached through: the module's node, or a software controller in this process.
+
+use crate::error::Result;
+use crate::mapping::{Doorbell, Region};
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use xio_uapi::{GetInfo, GetNamespace};
+
+/// A queue pair as it was made.
+#[derive(Debug)]
+pub(crate) struct QueueParts {
+    /// Handle.
+    pub handle: u32,
+    /// Queue identifier, as completions carry it.
+    pub qid: u16,
+    /// Entries of each of the two queues.
+    pub entries: u32,
+    /// Submission queue, at least `entries` times 64 bytes.
+    pub sq: Arc<Region>,
+    /// Completion queue, at least `entries` times 16 bytes.
+    pub cq: Arc<Region>,
+    /// Tail doorbell of the submission queue.
+    pub sq_doorbell: Doorbell,
+    /// Head doorbell of the completion queue.
+    pub cq_doorbell: Doorbell,
+}
+
+/// A buffer as it was allocated.
+#[derive(Debug)]
+pub(crate) struct BufferParts {
+    /// Handle.
+    pub handle: u32,
+    /// The data, whole pages.
+    pub data: Arc<Region>,
+    /// One `xio_page` for each page of the data.
+    pub table: Arc<Region>,
+}
+
+/// Which namespace to ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Select {
+    /// By identifier.
+    Nsid(u32),
+    /// By position among the active ones.
+    Index(u32),
+}
+
+/// The requests of the ioctl interface. Handles that are destroyed or freed are not used again by callers.
+pub(crate) trait Backend: Debug + Send + Sync {
+    /// `GET_INFO`.
+    fn info(&self) -> Result<GetInfo>;
+    /// `GET_NAMESPACE`; `None` when there is no such one.
+    fn namespace(&self, which: Select) -> Result<Option<GetNamespace>>;
+    /// `QUEUE_CREATE`.
+    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>) -> Result<QueueParts>;
+    /// `QUEUE_DESTROY`: when it returns `Ok` the controller does nothing for the queue any more.
+    fn destroy_queue(&self, handle: u32) -> Result<()>;
+    /// `BUFFER_ALLOC`.
+    fn alloc_buffer(&self, len: u64) -> Result<BufferParts>;
+    /// `BUFFER_FREE`: when it returns the controller does not reach the memory any more.
+    fn free_buffer(&self, handle: u32) -> Result<()>;
+}

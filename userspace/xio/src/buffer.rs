@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory for values.
+#![allow(unsafe_code, reason = "slices of mapped memory that nothing else can reach at the time")]
+
+use crate::backend::{Backend, BufferParts};
+use crate::error::{Error, Result};
+use crate::mapping::Region;
+use nvme_kv::prp::ReadyLists;
+use nvme_kv::{DataPointer, PAGE_SIZE};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use xio_uapi::Page;
+use zerocopy::FromZeros;
+
+/// Memory that commands point at: allocated by the module, reached by the controller.
+///
+/// A `Buffer` is a handle: clones stand for the same memory, and each command in flight keeps one, so that
+/// the memory is freed only when no command uses it any more.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    inner: Arc<Inner>,
+}
+
+/// # Invariants
+///
+/// `data` is whole pages, and `pages` has the entry of each. Only commands that hold a clone make the controller
+/// touch `data`.
+///
+/// Drop order: the mapping first, since it would fault after the allocation is freed.
+#[derive(Debug)]
+struct Inner {
+    data: Arc<Region>,
+    pages: Vec<Page>,
+    allocation: Allocation,
+}
+
+/// Frees the memory when dropped.
+#[derive(Debug)]
+struct Allocation {
+    handle: u32,
+    backend: Arc<dyn Backend>,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // Nothing can be done about an error here, and what was not freed is freed with the file.
+        let _ = self.backend.free_buffer(self.handle);
+    }
+}
+
+impl Buffer {
+    /// Takes an allocation; the table is read once, since it does not change.
+    pub(crate) fn new(backend: Arc<dyn Backend>, parts: BufferParts) -> Self {
+        let count = parts.data.len() / PAGE_SIZE;
+        let mut pages = vec![Page::new_zeroed(); count];
+        parts.table.read(0, zerocopy::IntoBytes::as_mut_bytes(pages.as_mut_slice()));
+        let allocation = Allocation { handle: parts.handle, backend };
+        Self { inner: Arc::new(Inner { data: parts.data, pages, allocation }) }
+    }
+
+    pub(crate) fn belongs_to(&self, backend: &Arc<dyn Backend>) -> bool {
+        Arc::ptr_eq(&self.inner.allocation.backend, backend)
+    }
+
+    fn region(&self) -> &Region {
+        &self.inner.data
+    }
+
+    /// Size in bytes, a multiple of 4096.
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.region().len()
+    }
+
+    /// The handle in the ioctl interface.
+    pub fn handle(&self) -> u32 {
+        self.inner.allocation.handle
+    }
+
+    /// Address of the first byte in this process, for code outside this library (such as a GPU runtime) that
+    /// registers the memory. Valid while a clone of the buffer exists; who writes through it sees to it that
+    /// nobody uses [`Buffer::get_mut`] meanwhile.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region().as_ptr()
+    }
+
+    /// What commands need to point at each page, as the module tells.
+    pub fn pages(&self) -> &[Page] {
+        &self.inner.pages
+    }
+
+    /// Copies from the buffer. When a command in flight writes the same bytes, what is read may be a mixture.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        self.check(offset, to.len())?;
+        self.region().read(offset, to);
+        Ok(())
+    }
+
+    /// Copies into the buffer. When a command in flight reads the same bytes, it may get a mixture.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check(offset, from.len())?;
+        self.region().write(offset, from);
+        Ok(())
+    }
+
+    /// The bytes, when no command in flight, no [`Slice`] and no clone can reach them.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        let inner = Arc::get_mut(&mut self.inner)?;
+        // SAFETY: this is the only handle and it is borrowed exclusively, so that nothing of this process touches
+        // the bytes. A command in flight would hold a clone, so no device does (invariant of Inner).
+        Some(unsafe { inner.data.as_mut_slice() })
+    }
+
+    /// The bytes to read, under the same condition.
+    pub fn get(&mut self) -> Option<&[u8]> {
+        self.get_mut().map(|bytes| &*bytes)
+    }
+
+    /// A range for commands; its start must be a multiple of 4.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice> {
+        let offset = match range.start_bound() {
+            Bound::Included(at) => *at,
+            Bound::Excluded(at) => at.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(at) => at.saturating_add(1),
+            Bound::Excluded(at) => *at,
+            Bound::Unbounded => self.len(),
+        };
+        let size = self.len();
+        let outside = |len| Error::Range { offset, len, size };
+        let len = end.checked_sub(offset).ok_or_else(|| outside(0))?;
+        self.check(offset, len)?;
+        let data = self.point(offset, len).ok_or_else(|| outside(len))?;
+        let len = u32::try_from(len).map_err(|_| outside(len))?;
+        Ok(Slice { buffer: self.clone(), offset, len, data })
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        let size = self.len();
+        if offset > size || len > size - offset {
+            return Err(Error::Range { offset, len, size });
+        }
+        Ok(())
+    }
+
+    /// PRP entries of a range; `None` when its start is unaligned.
+    fn point(&self, offset: usize, len: usize) -> Option<DataPointer> {
+        let pages = self.pages();
+        // `ReadyLists` asks for pages of the range alone, which `check` found to be within the buffer.
+        let page = |n: usize| pages.get(n).map_or(0, |p| p.addr);
+        let list = |variant: usize, n: usize| {
+            pages.get(n).and_then(|p| p.list.get(variant)).copied().unwrap_or_default()
+        };
+        ReadyLists::new(pages.len()).point(offset, len, page, list).ok()
+    }
+}
+
+/// A range of a [`Buffer`] for a command. Keeps the buffer.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    buffer: Buffer,
+    offset: usize,
+    len: u32,
+    data: DataPointer,
+}
+
+impl Slice {
+    /// The buffer.
+    pub const fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// Where it starts in the buffer, in bytes.
+    pub const fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "compared with lengths alone")]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// PRP entries, for code that writes commands itself.
+    pub const fn data_pointer(&self) -> DataPointer {
+        self.data
+    }
+
+    /// Copies the bytes out, as [`Buffer::read`] does.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len as usize];
+        self.buffer.region().read(self.offset, &mut bytes);
+        bytes
+    }
+}

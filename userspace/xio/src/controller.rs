@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Controllers.
+
+use crate::backend::{Backend, Select};
+use crate::buffer::Buffer;
+use crate::device::{self, Device};
+use crate::error::{os, Error, Result};
+use crate::info::{Info, Namespace};
+use crate::loopback;
+use crate::queue::{Queue, QueueOptions, RawQueue};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open controller: one client of the module. Clones are the same client.
+///
+/// It stays open until the last clone, queue and buffer of it is gone.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    backend: Arc<dyn Backend>,
+    path: Option<PathBuf>,
+}
+
+impl Controller {
+    pub(crate) fn new(backend: Arc<dyn Backend>, path: Option<PathBuf>) -> Self {
+        Self { backend, path }
+    }
+
+    /// Nodes of the controllers that the module drives, `/dev/rocm-xio0` and so on.
+    ///
+    /// # Errors
+    /// When `/dev` can not be read.
+    pub fn list() -> Result<Vec<PathBuf>> {
+        device::nodes()
+    }
+
+    /// Opens a node.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], [`Error::Permission`], [`Error::Interface`], [`Error::Gone`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        Ok(Self::new(Arc::new(Device::open(path)?), Some(path.to_owned())))
+    }
+
+    /// Opens the first controller that there is.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], and those of [`open`](Self::open).
+    pub fn open_default() -> Result<Self> {
+        Self::open(Self::list()?.first().ok_or(Error::NoDevice)?)
+    }
+
+    /// Starts a software controller inside this process. It is empty, and its pairs go when it does.
+    ///
+    /// # Errors
+    /// [`Error::Loopback`] when there can be no such controller.
+    pub fn loopback(config: xio_target::Config) -> Result<Self> {
+        Ok(loopback::start(config)?.0)
+    }
+
+    /// The node, `None` for a loopback controller.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// What the controller is and what this process may do with it, at this moment.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn info(&self) -> Result<Info> {
+        self.backend.info().map(Info::new)
+    }
+
+    /// The Key Value namespaces in ascending order, as they are at this moment.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], or what the controller answers.
+    pub fn namespaces(&self) -> Result<Vec<Namespace>> {
+        let info = self.info()?;
+        let mut all = Vec::new();
+        while let Some(raw) = self.backend.namespace(Select::Index(all.len() as u32))? {
+            all.push(Namespace::new(raw, &info));
+        }
+        Ok(all)
+    }
+
+    /// A namespace, as it is at this moment.
+    ///
+    /// # Errors
+    /// [`Error::NoNamespace`], [`Error::Gone`], or what the controller answers.
+    pub fn namespace(&self, nsid: u32) -> Result<Namespace> {
+        let info = self.info()?;
+        let raw = self.backend.namespace(Select::Nsid(nsid))?;
+        raw.map(|raw| Namespace::new(raw, &info)).ok_or(Error::NoNamespace { nsid })
+    }
+
+    /// The namespace with the smallest identifier.
+    ///
+    /// # Errors
+    /// [`Error::NoNamespaces`], [`Error::Gone`], or what the controller answers.
+    pub fn first_namespace(&self) -> Result<Namespace> {
+        let info = self.info()?;
+        let raw = self.backend.namespace(Select::Index(0))?;
+        raw.map(|raw| Namespace::new(raw, &info)).ok_or(Error::NoNamespaces)
+    }
+
+    /// Makes a queue.
+    ///
+    /// # Errors
+    /// [`Error::QueueEntries`], [`Error::Busy`] while another process has queues or buffers,
+    /// [`Error::DirectRefused`], [`Error::NoQueueLeft`], [`Error::Quota`], [`Error::Gone`].
+    pub fn queue(&self, options: QueueOptions) -> Result<Queue> {
+        self.check_entries(options.entries)?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let event = options.event.then(|| EventFd::from_value_and_flags(0, flags)).transpose();
+        let event = event.map_err(|e| os("making an eventfd", e))?;
+        let parts = self.backend.create_queue(options.entries, event.as_ref().map(AsFd::as_fd))?;
+        Queue::new(RawQueue::new(self.backend.clone(), parts), event, options)
+    }
+
+    /// Makes a queue for code that drives it itself.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    pub fn raw_queue(&self, entries: u32) -> Result<RawQueue> {
+        self.check_entries(entries)?;
+        Ok(RawQueue::new(self.backend.clone(), self.backend.create_queue(entries, None)?))
+    }
+
+    fn check_entries(&self, entries: u32) -> Result<()> {
+        let limit = self.info()?.max_queue_entries();
+        if !(2..=limit).contains(&entries) {
+            return Err(Error::QueueEntries { entries, limit });
+        }
+        Ok(())
+    }
+
+    /// Allocates at least `len` bytes, all zeros.
+    ///
+    /// # Errors
+    /// [`Error::BufferSize`], [`Error::Quota`], and those of [`queue`](Self::queue) about the direct path.
+    pub fn alloc(&self, len: usize) -> Result<Buffer> {
+        let (len, limit) = (len as u64, self.info()?.max_buffer());
+        if !(1..=limit).contains(&len) {
+            return Err(Error::BufferSize { len, limit });
+        }
+        Ok(Buffer::new(self.backend.clone(), self.backend.alloc_buffer(len)?))
+    }
+}

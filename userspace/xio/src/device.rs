@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The module's node: requests by ioctl, memory by mmap.
+#![allow(unsafe_code, reason = "ioctl takes a pointer")]
+
+use crate::backend::{Backend, BufferParts, QueueParts, Select};
+use crate::error::{os, Error, Result};
+use crate::mapping::{Doorbell, Region};
+use nix::errno::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use xio_uapi::{self as uapi, Request};
+use zerocopy::FromZeros;
+
+const DIRECTORY: &str = "/dev";
+const PREFIX: &str = "rocm-xio";
+
+/// An open node.
+#[derive(Debug)]
+pub(crate) struct Device {
+    file: File,
+    path: PathBuf,
+}
+
+/// The nodes there are, in the order of their numbers.
+pub(crate) fn nodes() -> Result<Vec<PathBuf>> {
+    let failed = |source| Error::Os { what: "reading /dev", source };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(DIRECTORY).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number = name.to_str().and_then(|n| n.strip_prefix(PREFIX)).map(str::parse::<u32>);
+        if let Some(Ok(number)) = number {
+            found.push((number, Path::new(DIRECTORY).join(name)));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+impl Device {
+    /// Opens a node and asks whether it is one.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = File::options().read(true).write(true).open(path).map_err(|e| refused(path, e))?;
+        let device = Self { file, path: path.to_owned() };
+        device.check_interface()?;
+        Ok(device)
+    }
+
+    fn check_interface(&self) -> Result<()> {
+        let interface = |reason: String| Error::Interface { path: self.path.clone(), reason };
+        let mut info = uapi::GetInfo::new_zeroed();
+        info.size = uapi::GetInfo::LAYOUT.size as u32;
+        match self.request(&mut info) {
+            Ok(()) => {}
+            Err(Errno::ENOTTY | Errno::EINVAL | Errno::E2BIG) => {
+                return Err(interface("it does not answer as a node of the rocm_xio module does".into()));
+            }
+            Err(errno) => return Err(os("asking the module for the controller", errno)),
+        }
+        if info.abi_version < uapi::ABI_VERSION {
+            let (theirs, ours) = (info.abi_version, uapi::ABI_VERSION);
+            let reason =
+                format!("the module speaks interface {theirs}, this program needs {ours}: update it");
+            return Err(interface(reason));
+        }
+        let needed = [
+            (uapi::FEATURE_DIRECT_QUEUE, "queues mapped into the client"),
+            (uapi::FEATURE_BUFFER_TABLE, "buffers with their table of addresses"),
+        ];
+        match needed.iter().find(|(bit, _)| info.features & bit == 0) {
+            Some((_, what)) => Err(interface(format!("the module does not offer {what}: update it"))),
+            None => Ok(()),
+        }
+    }
+
+    /// One ioctl; all of ours read and write their structure.
+    fn request<R: Request>(&self, argument: &mut R) -> nix::Result<()> {
+        // SAFETY: CMD carries the size of R, so the module reads and writes within `argument`, which is
+        // borrowed exclusively; every bit pattern is a value of R (FromBytes).
+        let done = unsafe { libc::ioctl(self.file.as_raw_fd(), R::CMD.into(), argument as *mut R) };
+        Errno::result(done).map(drop)
+    }
+
+    fn map(&self, offset: u64, len: u64, writable: bool, what: &'static str) -> Result<Arc<Region>> {
+        let len = usize::try_from(len).map_err(|_| os(what, Errno::EOVERFLOW))?;
+        Region::of_file(&self.file, offset, len, writable, what).map(Arc::new)
+    }
+
+    fn doorbell(&self, offset: u64, at: u32) -> Result<Doorbell> {
+        let page = self.map(offset, uapi::PAGE_SIZE.into(), true, "mapping a doorbell")?;
+        Doorbell::new(page, at as usize)
+            .ok_or_else(|| Error::Protocol(format!("the module puts a doorbell at {at} of its page")))
+    }
+
+    fn map_queue(&self, made: &uapi::QueueCreate) -> Result<QueueParts> {
+        let entries = u64::from(made.entries);
+        if u64::from(made.sq_len) < entries * 64 || u64::from(made.cq_len) < entries * 16 {
+            return Err(Error::Protocol("the module's queue is shorter than its entries".into()));
+        }
+        let qid = u16::try_from(made.qid)
+            .map_err(|_| Error::Protocol(format!("the module's queue has the identifier {}", made.qid)))?;
+        Ok(QueueParts {
+            handle: made.handle,
+            qid,
+            entries: made.entries,
+            sq: self.map(made.sq_offset, made.sq_len.into(), true, "mapping a submission queue")?,
+            cq: self.map(made.cq_offset, made.cq_len.into(), true, "mapping a completion queue")?,
+            sq_doorbell: self.doorbell(made.sq_doorbell_offset, made.sq_doorbell_in_page)?,
+            cq_doorbell: self.doorbell(made.cq_doorbell_offset, made.cq_doorbell_in_page)?,
+        })
+    }
+
+    fn map_buffer(&self, made: &uapi::BufferAlloc) -> Result<BufferParts> {
+        let table = made.len / u64::from(uapi::PAGE_SIZE) * uapi::Page::LAYOUT.size as u64;
+        if made.len == 0 || made.len % u64::from(uapi::PAGE_SIZE) != 0 || made.table_len < table {
+            return Err(Error::Protocol("the module's buffer and its table do not fit together".into()));
+        }
+        Ok(BufferParts {
+            handle: made.handle,
+            data: self.map(made.data_offset, made.len, true, "mapping a buffer")?,
+            table: self.map(made.table_offset, made.table_len, false, "mapping a buffer's table")?,
+        })
+    }
+
+    /// Why a queue or a buffer could not be had.
+    fn direct_error(&self, what: &'static str, errno: Errno) -> Error {
+        match errno {
+            Errno::EPERM => match self.info() {
+                Ok(info) if info.direct == uapi::DIRECT_REFUSED => {
+                    Error::DirectRefused { iommu: info.iommu.into() }
+                }
+                Ok(info) => Error::Refused(info.direct.into()),
+                Err(error) => error,
+            },
+            Errno::EDQUOT => match self.info() {
+                Ok(info) => Error::Quota { what, limit: info.max_client_memory },
+                Err(error) => error,
+            },
+            Errno::ENOSPC => Error::NoQueueLeft,
+            _ => os(what, errno),
+        }
+    }
+}
+
+impl Backend for Device {
+    fn info(&self) -> Result<uapi::GetInfo> {
+        let mut info = uapi::GetInfo::new_zeroed();
+        info.size = uapi::GetInfo::LAYOUT.size as u32;
+        self.request(&mut info).map_err(|e| os("asking the module for the controller", e))?;
+        Ok(info)
+    }
+
+    fn namespace(&self, which: Select) -> Result<Option<uapi::GetNamespace>> {
+        let mut namespace = uapi::GetNamespace::new_zeroed();
+        namespace.size = uapi::GetNamespace::LAYOUT.size as u32;
+        match which {
+            // In the request, 0 stands for "by index".
+            Select::Nsid(0) => return Ok(None),
+            Select::Nsid(nsid) => namespace.nsid = nsid,
+            Select::Index(index) => namespace.index = index,
+        }
+        match self.request(&mut namespace) {
+            Ok(()) => Ok(Some(namespace)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(os("asking for a namespace", errno)),
+        }
+    }
+
+    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>) -> Result<QueueParts> {
+        let mut made = uapi::QueueCreate::new_zeroed();
+        made.size = uapi::QueueCreate::LAYOUT.size as u32;
+        made.entries = entries;
+        made.eventfd = event.map_or(uapi::NO_EVENTFD, |fd| fd.as_raw_fd());
+        self.request(&mut made).map_err(|e| self.direct_error("making a queue", e))?;
+        self.map_queue(&made).inspect_err(|_| {
+            // The first error is the one to report; what is left goes with the file.
+            let _ = self.destroy_queue(made.handle);
+        })
+    }
+
+    fn destroy_queue(&self, handle: u32) -> Result<()> {
+        let mut destroy = uapi::QueueDestroy::new_zeroed();
+        (destroy.size, destroy.handle) = (uapi::QueueDestroy::LAYOUT.size as u32, handle);
+        self.request(&mut destroy).map_err(|e| os("deleting a queue", e))
+    }
+
+    fn alloc_buffer(&self, len: u64) -> Result<BufferParts> {
+        let mut made = uapi::BufferAlloc::new_zeroed();
+        (made.size, made.len) = (uapi::BufferAlloc::LAYOUT.size as u32, len);
+        self.request(&mut made).map_err(|e| self.direct_error("allocating a buffer", e))?;
+        self.map_buffer(&made).inspect_err(|_| {
+            // As above.
+            let _ = self.free_buffer(made.handle);
+        })
+    }
+
+    fn free_buffer(&self, handle: u32) -> Result<()> {
+        let mut free = uapi::BufferFree::new_zeroed();
+        (free.size, free.handle) = (uapi::BufferFree::LAYOUT.size as u32, handle);
+        self.request(&mut free).map_err(|e| os("freeing a buffer", e))
+    }
+}
+
+/// Why a node could not be opened.
+fn refused(path: &Path, error: io::Error) -> Error {
+    let path = path.to_owned();
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT | Errno::ENOTDIR) => Error::NoNode { path },
+        Some(Errno::EACCES | Errno::EPERM) => {
+            let gid = std::fs::metadata(&path).map(|m| m.gid());
+            let group = gid.map_or_else(|_| "render".into(), group_name);
+            Error::Permission { path, group }
+        }
+        Some(Errno::ENODEV | Errno::ENXIO) => Error::Gone,
+        Some(Errno::EBUSY) => Error::Busy,
+        _ => Error::Os { what: "opening the controller's node", source: error },
+    }
+}
+
+/// Name of a group by the group file, so that static programs need no name service; else its number.
+fn group_name(gid: u32) -> String {
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let name = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| gid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_there_says_what_to_do() {
+        let error = Device::open(Path::new("/dev/rocm-xio-none")).unwrap_err();
+        assert!(matches!(error, Error::NoNode { .. }));
+        assert!(error.to_string().contains("modprobe rocm_xio"), "{error}");
+    }
+
+    #[test]
+    fn another_kind_of_node_is_told_apart() {
+        let error = Device::open(Path::new("/dev/null")).unwrap_err();
+        assert!(matches!(error, Error::Interface { .. }), "{error}");
+    }
+
+    #[test]
+    fn groups_by_name_or_number() {
+        assert_eq!(group_name(0), "root");
+        assert_eq!(group_name(4_000_000_000), "4000000000");
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong: each error names the limit that was hit and what can be done.
+
+use crate::info::{Direct, Iommu};
+use nvme_kv::{Key, Status};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Result of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no controller.
+    #[error(
+        "no /dev/rocm-xio* found: load the module (modprobe rocm_xio) and leave an NVMe Key Value controller \
+         without another driver; /dev/rocm-xioN appears for each"
+    )]
+    NoDevice,
+    /// The node is not there.
+    #[error("{} does not exist: is the module loaded (modprobe rocm_xio) and the controller bound to it?", path.display())]
+    NoNode {
+        /// The node asked for.
+        path: PathBuf,
+    },
+    /// The node may not be opened.
+    #[error(
+        "no permission to open {}: it belongs to group {group}; join it (usermod -aG {group} \"$USER\", \
+         then log in again)", path.display()
+    )]
+    Permission {
+        /// The node.
+        path: PathBuf,
+        /// Name or number of its group.
+        group: String,
+    },
+    /// The file is no node of the module, or one of a module that speaks another interface.
+    #[error("{}: {reason}", path.display())]
+    Interface {
+        /// The node.
+        path: PathBuf,
+        /// What does not fit, and which side to update.
+        reason: String,
+    },
+    /// Direct queues are refused to this client.
+    #[error(
+        "direct queues are refused because no IOMMU confines the device (IOMMU: {iommu}): boot with intel_iommu=on \
+         or amd_iommu=on and without iommu=pt, or run with CAP_SYS_RAWIO, or load the module with unsafe_direct=1, \
+         which lets every client reach all of memory through the device"
+    )]
+    DirectRefused {
+        /// What there is.
+        iommu: Iommu,
+    },
+    /// Direct queues should be allowed, the controller said, but were refused.
+    #[error("direct queues were refused although they are allowed ({0}): permissions changed meanwhile, try again")]
+    Refused(Direct),
+    /// Another process owns the direct path.
+    #[error(
+        "another process owns the direct queues of this controller: only one can at a time, wait for its end"
+    )]
+    Busy,
+    /// The controller was removed, failed or was reset.
+    #[error("the controller is gone: it was removed, lost or taken from the module")]
+    Gone,
+    /// All queues of the controller are in use.
+    #[error("the controller has no queue left: close one")]
+    NoQueueLeft,
+    /// The limit on the memory of one client.
+    #[error("{what}: this client's limit of {limit} bytes of device memory is used up: free buffers, or ask for less")]
+    Quota {
+        /// What was being done.
+        what: &'static str,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A queue of a depth that there is not.
+    #[error("a queue has 2 to {limit} entries on this controller, not {entries}")]
+    QueueEntries {
+        /// The depth asked for.
+        entries: u32,
+        /// The deepest.
+        limit: u32,
+    },
+    /// A buffer of a size that there is not.
+    #[error("a buffer has 1 to {limit} bytes on this controller, not {len}")]
+    BufferSize {
+        /// The size asked for.
+        len: u64,
+        /// The largest.
+        limit: u64,
+    },
+    /// A range that is not within its buffer, or does not start at a multiple of 4.
+    #[error("no range of {len} bytes can start at {offset} in a buffer of {size} bytes (starts are multiples of 4)")]
+    Range {
+        /// Where it would start.
+        offset: usize,
+        /// Its length.
+        len: usize,
+        /// The buffer's size.
+        size: usize,
+    },
+    /// A buffer of another controller.
+    #[error("the buffer belongs to another controller than the queue")]
+    ForeignBuffer,
+    /// The namespace does not exist or is no Key Value namespace.
+    #[error("the controller has no Key Value namespace {nsid}: `namespaces` tells those it has")]
+    NoNamespace {
+        /// The identifier asked for.
+        nsid: u32,
+    },
+    /// The controller has no namespace.
+    #[error("the controller has no Key Value namespace")]
+    NoNamespaces,
+    /// A key longer than the namespace takes.
+    #[error("key {key}: it has {} bytes and the namespace takes at most {limit}", key.len())]
+    KeyTooLong {
+        /// The key.
+        key: Key,
+        /// The namespace's limit (KVKML) in bytes.
+        limit: u16,
+    },
+    /// A value longer than can be stored.
+    #[error("key {key}: a value of {len} bytes is more than the {limit} bytes that {by} allows: split it")]
+    ValueTooLarge {
+        /// The key.
+        key: Key,
+        /// The value's length in bytes.
+        len: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// Whose limit it is.
+        by: LimitBy,
+    },
+    /// A command that moves more than one command can.
+    #[error("{op}: {len} bytes are more than the {limit} bytes that {by} allows for one command")]
+    TransferTooLarge {
+        /// The command.
+        op: &'static str,
+        /// Bytes.
+        len: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// Whose limit it is.
+        by: LimitBy,
+    },
+    /// The stored value is larger than the place for it. What came is only its beginning.
+    #[error("key {key}: its value has {need} bytes and the buffer only {have}: retrieve it into one of {need} bytes")]
+    BufferTooSmall {
+        /// The key.
+        key: Key,
+        /// The value's length in bytes.
+        need: u32,
+        /// The buffer's.
+        have: u32,
+    },
+    /// A place too small for a list of keys.
+    #[error("a list of keys needs at least {need} bytes, not {have}")]
+    ListTooSmall {
+        /// The least.
+        need: usize,
+        /// What there is.
+        have: usize,
+    },
+    /// No such key.
+    #[error("key {key}: not found")]
+    NotFound {
+        /// The key.
+        key: Key,
+    },
+    /// The key exists already, and was to be stored only if not.
+    #[error("key {key}: exists already")]
+    Exists {
+        /// The key.
+        key: Key,
+    },
+    /// No room for the value, or for one more key.
+    #[error("key {key}: the namespace is full: delete keys")]
+    Capacity {
+        /// The key.
+        key: Key,
+    },
+    /// The controller does not know the command.
+    #[error("{op}: this controller does not have the command")]
+    Unsupported {
+        /// The command.
+        op: &'static str,
+    },
+    /// The command failed with another status.
+    #[error("{op}{}: {status}", key.map_or_else(String::new, |k| format!(" of key {k}")))]
+    Status {
+        /// The command.
+        op: &'static str,
+        /// The key, if the command had one.
+        key: Option<Key>,
+        /// What the controller said.
+        status: Status,
+    },
+    /// As many commands in flight (or done and not asked for) as the queue takes.
+    #[error("the queue is full: {depth} commands are in flight or not asked for yet")]
+    QueueFull {
+        /// How many it takes.
+        depth: usize,
+    },
+    /// The token stands for no command that is in flight or done in this queue.
+    #[error("the token stands for no command of this queue, or one whose result was taken")]
+    UnknownToken,
+    /// No answer in time. The command may still be carried out; its place in the queue stays taken until it is answered.
+    #[error("{what}: no answer within {after:?}: the controller stalls or is overloaded")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        after: Duration,
+    },
+    /// The controller broke the rules; the queue takes no more commands.
+    #[error("the controller broke the protocol: {0}; close the queue")]
+    Protocol(String),
+    /// The queue was made without an eventfd.
+    #[error("the queue has no eventfd: ask for one in its options")]
+    NoEvent,
+    /// The controller inside this process can not be as asked for.
+    #[error("loopback controller: {0}")]
+    Loopback(String),
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was being done.
+        what: &'static str,
+        /// Its error.
+        source: std::io::Error,
+    },
+}
+
+/// Whose limit it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LimitBy {
+    /// The namespace's longest value (KVVML).
+    Namespace,
+    /// The controller's largest transfer (MDTS).
+    Controller,
+    /// The length field of a command, 32 bits.
+    Command,
+    /// The largest buffer of the module.
+    Buffer,
+}
+
+impl std::fmt::Display for LimitBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Namespace => "the namespace (KVVML)",
+            Self::Controller => "the controller (MDTS)",
+            Self::Command => "the length field of a command",
+            Self::Buffer => "the largest buffer",
+        })
+    }
+}
+
+/// An error of the operating system.
+pub(crate) fn os(what: &'static str, errno: nix::Error) -> Error {
+    match errno {
+        nix::Error::ENODEV => Error::Gone,
+        nix::Error::EBUSY => Error::Busy,
+        _ => Error::Os { what, source: errno.into() },
+    }
+}
+
+/// An error of the protocol.
+pub(crate) fn protocol<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::Protocol(what.into()))
+}

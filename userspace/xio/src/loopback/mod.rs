@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A controller in this process: [`xio_target::Controller`] on a thread of its own, driven through its registers
+//! and admin queue, in memory that it sees at scattered addresses. For trying the library without a device, and for
+//! tests of what the library does with addresses, queues and errors.
+
+mod arena;
+mod buffer;
+mod driver;
+mod poller;
+
+use crate::backend::{Backend, BufferParts, QueueParts, Select};
+use crate::controller::Controller;
+use crate::error::{os, Error, Result};
+use crate::mapping::{Doorbell, Region};
+use arena::{Arena, DoorbellMemory, Mapped};
+use buffer::Allocation;
+use driver::{first, Driver};
+use nvme_kv::admin::{CreateCq, CreateSq};
+use nvme_kv::{identify, Cqe, Sqe, PAGE_SIZE};
+use poller::{Events, Poller, Shared};
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use xio_target::Host;
+use xio_uapi as uapi;
+use zerocopy::FromZeros;
+
+pub use xio_target::{Config, NamespaceConfig};
+
+const MAX_BUFFER: u64 = 1 << 30;
+const MAX_CLIENT_MEMORY: u64 = 4 << 30;
+
+/// Holds the controller's thread, for tests of what happens when a controller stalls.
+#[derive(Clone, Debug)]
+pub struct Hooks {
+    shared: Arc<Shared>,
+}
+
+impl Hooks {
+    /// When it returns, the controller does nothing until [`resume`](Self::resume).
+    pub fn pause(&self) {
+        self.shared.pause(true);
+    }
+
+    /// Lets the controller go on.
+    pub fn resume(&self) {
+        self.shared.pause(false);
+    }
+}
+
+/// Starts a controller, and gives the means to hold it.
+///
+/// # Errors
+/// [`Error::Loopback`] when there can be no such controller, or none of Key Value.
+pub fn start(config: Config) -> Result<(Controller, Hooks)> {
+    let (loopback, hooks) = Loopback::new(config)?;
+    Ok((Controller::new(Arc::new(loopback), None), hooks))
+}
+
+/// # Invariants
+///
+/// Drop order: the thread ends before the memory goes that it works in.
+#[derive(Debug)]
+struct Loopback {
+    _poller: Poller,
+    state: Mutex<State>,
+    shared: Arc<Shared>,
+    events: Arc<Events>,
+    arena: Arc<Arena>,
+    vectors: u16,
+    info: uapi::GetInfo,
+}
+
+#[derive(Debug)]
+struct State {
+    driver: Driver,
+    /// Queue memory by identifier, which is the handle: submission and completion queue.
+    queues: HashMap<u32, (Mapped, Mapped)>,
+    buffers: HashMap<u32, Allocation>,
+    last_buffer: u32,
+    memory: u64,
+    /// The controller was reset since it did not delete a queue.
+    gone: bool,
+}
+
+impl Loopback {
+    fn new(config: Config) -> Result<(Self, Hooks)> {
+        let bar = Arc::new(Region::anonymous(config.bar_len().next_multiple_of(PAGE_SIZE))?);
+        let (arena, events) = (Arc::new(Arena::default()), Arc::new(Events::default()));
+        let host = Host {
+            memory: arena.clone(),
+            doorbells: Arc::new(DoorbellMemory(bar.clone())),
+            interrupts: events.clone(),
+        };
+        let (vectors, queues) = (config.vectors(), config.max_queues.into());
+        let controller =
+            xio_target::Controller::new(config, host).map_err(|e| Error::Loopback(e.to_string()))?;
+        let shared = Arc::new(Shared::new(controller, bar));
+        let poller = Poller::start(shared.clone())?;
+        let mut driver = Driver::start(shared.clone(), &arena)?;
+        let info = describe(&mut driver, queues, &shared)?;
+        let (queues, buffers) = (HashMap::new(), HashMap::new());
+        let state = State { driver, queues, buffers, last_buffer: 0, memory: 0, gone: false };
+        let hooks = Hooks { shared: shared.clone() };
+        let state = Mutex::new(state);
+        Ok((Self { _poller: poller, state, shared, events, arena, vectors, info }, hooks))
+    }
+
+    /// The state, unless the controller is gone.
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.gone {
+            return Err(Error::Gone);
+        }
+        Ok(state)
+    }
+
+    /// Vector of a queue; several share one when there are fewer.
+    const fn vector(&self, qid: u16) -> u16 {
+        match self.vectors {
+            0 | 1 => 0,
+            n => 1 + (qid - 1) % (n - 1),
+        }
+    }
+
+    fn doorbell(&self, at: usize) -> Result<Doorbell> {
+        let doorbell = Doorbell::new(self.shared.doorbells.clone(), at);
+        doorbell.ok_or_else(|| Error::Protocol(format!("no doorbell at {at}")))
+    }
+}
+
+/// What the module tells of a controller.
+fn describe(driver: &mut Driver, queues: u32, shared: &Shared) -> Result<uapi::GetInfo> {
+    let (cap, id) = (driver.cap(), driver.controller()?);
+    let mut info = uapi::GetInfo::new_zeroed();
+    info.size = uapi::GetInfo::LAYOUT.size as u32;
+    info.abi_version = uapi::ABI_VERSION;
+    info.nvme_version = shared.read32(nvme_kv::regs::offset::VS);
+    info.features = uapi::FEATURE_DIRECT_QUEUE | uapi::FEATURE_EVENTFD | uapi::FEATURE_BUFFER_TABLE;
+    info.cap = cap.0;
+    info.max_transfer = id.max_transfer().unwrap_or(0);
+    (info.max_buffer, info.max_client_memory) = (MAX_BUFFER, MAX_CLIENT_MEMORY);
+    info.max_queue_entries = cap.max_queue_entries();
+    info.max_queues = driver.request_queues(queues)?;
+    info.doorbell_stride = cap.doorbells().stride() as u32;
+    info.namespaces = driver.namespaces()?.len() as u32;
+    // The arena confines the controller to what was given to it.
+    (info.iommu, info.direct) = (uapi::IOMMU_TRANSLATED, uapi::DIRECT_CONFINED);
+    info.queue_kinds = uapi::QUEUE_KIND_DIRECT;
+    info.numa_node = -1;
+    info.doorbell_pages = cap.doorbells().have_own_pages().into();
+    (info.vendor_id, info.subsystem_vendor_id) = (id.vid.get(), id.ssvid.get());
+    info.controller_id = id.cntlid.get();
+    (info.serial, info.model, info.firmware) = (id.sn, id.mn, id.fr);
+    info.subnqn = id.subnqn;
+    Ok(info)
+}
+
+fn namespace(nsid: u32, id: &identify::KvNamespace) -> Result<uapi::GetNamespace> {
+    let format = id.format();
+    let (index, format) = format.ok_or_else(|| Error::Protocol("a format that is not there".into()))?;
+    let mut namespace = uapi::GetNamespace::new_zeroed();
+    namespace.size = uapi::GetNamespace::LAYOUT.size as u32;
+    namespace.nsid = nsid;
+    (namespace.capacity, namespace.used) = (id.nsze.get(), id.nuse.get());
+    (namespace.max_key, namespace.max_value) = (format.kvkml.get(), format.kvvml.get());
+    namespace.max_keys = format.mnks.get();
+    (namespace.formats, namespace.format) = (u16::from(id.nkvf) + 1, index.into());
+    (namespace.nguid, namespace.eui64) = (id.nguid, id.eui64);
+    Ok(namespace)
+}
+
+impl Backend for Loopback {
+    fn info(&self) -> Result<uapi::GetInfo> {
+        self.state().map(|_| self.info)
+    }
+
+    fn namespace(&self, which: Select) -> Result<Option<uapi::GetNamespace>> {
+        let driver = &mut self.state()?.driver;
+        let all = driver.namespaces()?;
+        let nsid = match which {
+            Select::Nsid(nsid) => all.into_iter().find(|n| *n == nsid),
+            Select::Index(index) => all.get(index as usize).copied(),
+        };
+        nsid.map(|nsid| namespace(nsid, &driver.namespace(nsid)?)).transpose()
+    }
+
+    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>) -> Result<QueueParts> {
+        let mut state = self.state()?;
+        let free = (1..=self.info.max_queues).find(|qid| !state.queues.contains_key(qid));
+        let handle = free.ok_or(Error::NoQueueLeft)?;
+        let qid = handle as u16;
+        let bytes = |entry: usize| (entries as usize * entry).next_multiple_of(PAGE_SIZE);
+        // As with the module, the controller can not write to submission queues.
+        let sq = self.arena.contiguous(bytes(Sqe::SIZE), false)?;
+        let cq = self.arena.contiguous(bytes(Cqe::SIZE), true)?;
+        let vector = event.map(|event| {
+            let event = event.try_clone_to_owned();
+            event.map(|event| self.events.insert(qid, self.vector(qid), event)).map(|()| self.vector(qid))
+        });
+        let vector = vector.transpose().map_err(|e| Error::Os { what: "sharing an eventfd", source: e })?;
+        let create_cq = CreateCq { qid, entries, contiguous: true, base: first(&cq), vector };
+        let create_sq = CreateSq { qid, entries, contiguous: true, base: first(&sq), priority: 0, cqid: qid };
+        state.driver.create_queue(create_sq, create_cq).inspect_err(|_| self.events.remove(qid))?;
+        let doorbells = state.driver.cap().doorbells();
+        let parts = QueueParts {
+            handle,
+            qid,
+            entries,
+            sq: sq.region.clone(),
+            cq: cq.region.clone(),
+            sq_doorbell: self.doorbell(doorbells.sq_tail(qid))?,
+            cq_doorbell: self.doorbell(doorbells.cq_head(qid))?,
+        };
+        state.queues.insert(handle, (sq, cq));
+        Ok(parts)
+    }
+
+    fn destroy_queue(&self, handle: u32) -> Result<()> {
+        let mut state = self.state()?;
+        let memory =
+            state.queues.remove(&handle).ok_or_else(|| os("deleting a queue", nix::Error::ENOENT))?;
+        if state.driver.delete_queue(handle as u16).is_err() {
+            // As the module does: then the controller touches nothing any more.
+            self.shared.reset();
+            state.gone = true;
+        }
+        self.events.remove(handle as u16);
+        drop(memory);
+        Ok(())
+    }
+
+    fn alloc_buffer(&self, len: u64) -> Result<BufferParts> {
+        let mut state = self.state()?;
+        let len = len.next_multiple_of(PAGE_SIZE as u64);
+        if state.memory + len > MAX_CLIENT_MEMORY {
+            return Err(Error::Quota { what: "allocating a buffer", limit: MAX_CLIENT_MEMORY });
+        }
+        let allocation = Allocation::new(&self.arena, len as usize)?;
+        state.memory += len;
+        state.last_buffer += 1;
+        let handle = state.last_buffer;
+        let parts = BufferParts { handle, data: allocation.data(), table: allocation.table() };
+        state.buffers.insert(handle, allocation);
+        Ok(parts)
+    }
+
+    fn free_buffer(&self, handle: u32) -> Result<()> {
+        // Also of a controller that is gone.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let allocation = state.buffers.remove(&handle);
+        let allocation = allocation.ok_or_else(|| os("freeing a buffer", nix::Error::ENOENT))?;
+        state.memory -= allocation.data().len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A queue pair without anything that drives it.
+
+use crate::backend::{Backend, QueueParts};
+use crate::error::{Error, Result};
+use crate::mapping::Doorbell;
+use nvme_kv::{Cqe, Sqe};
+use std::sync::Arc;
+
+/// A queue pair, mapped, for code that drives it itself (such as a GPU kernel). [`Queue`](crate::Queue) is one with
+/// a driver. Deleted when dropped.
+///
+/// When the controller is lost or the module lets go of it, the mappings are revoked and touching them raises
+/// SIGBUS.
+#[derive(Debug)]
+pub struct RawQueue {
+    parts: QueueParts,
+    backend: Arc<dyn Backend>,
+    deleted: bool,
+}
+
+impl RawQueue {
+    pub(crate) const fn new(backend: Arc<dyn Backend>, parts: QueueParts) -> Self {
+        Self { parts, backend, deleted: false }
+    }
+
+    /// Queue identifier, which completions carry.
+    pub const fn qid(&self) -> u16 {
+        self.parts.qid
+    }
+
+    /// Entries of each of the two queues.
+    pub const fn entries(&self) -> u32 {
+        self.parts.entries
+    }
+
+    /// The handle in the ioctl interface.
+    pub const fn handle(&self) -> u32 {
+        self.parts.handle
+    }
+
+    /// First entry of the submission queue.
+    pub fn sq_ptr(&self) -> *mut u8 {
+        self.parts.sq.as_ptr()
+    }
+
+    /// First entry of the completion queue.
+    pub fn cq_ptr(&self) -> *mut u8 {
+        self.parts.cq.as_ptr()
+    }
+
+    /// The submission queue's tail doorbell.
+    pub fn sq_doorbell_ptr(&self) -> *mut u32 {
+        self.parts.sq_doorbell.as_ptr()
+    }
+
+    /// The completion queue's head doorbell.
+    pub fn cq_doorbell_ptr(&self) -> *mut u32 {
+        self.parts.cq_doorbell.as_ptr()
+    }
+
+    /// Deletes the queue. When it returns `Ok` the controller does nothing for it any more.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] or others when the controller does not delete it; the module resets it then.
+    pub fn close(mut self) -> Result<()> {
+        self.delete()
+    }
+
+    /// Deletes the queue, once. A controller that is gone does nothing any more either.
+    pub(super) fn delete(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.deleted, true) {
+            return Ok(());
+        }
+        match self.backend.destroy_queue(self.parts.handle) {
+            Err(Error::Gone) => Ok(()),
+            done => done,
+        }
+    }
+
+    pub(super) const fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Writes an entry of the submission queue.
+    pub(super) fn write(&self, slot: u32, sqe: &Sqe) {
+        self.parts.sq.write(slot as usize * Sqe::SIZE, zerocopy::IntoBytes::as_bytes(sqe));
+    }
+
+    /// The entry of the completion queue, if its phase tag is `phase`.
+    #[inline]
+    pub(super) fn read(&self, slot: u32, phase: bool) -> Option<Cqe> {
+        let at = slot as usize * Cqe::SIZE;
+        let last = self.parts.cq.load_acquire(at + Cqe::SIZE - 4);
+        // Status and phase are the upper half of the last dword.
+        if (last >> 16 & 1 == 1) != phase {
+            return None;
+        }
+        // The rest is read after the phase; the last dword is the one that had it.
+        let mut bytes = [0; Cqe::SIZE];
+        let (rest, end) = bytes.split_at_mut(Cqe::SIZE - 4);
+        self.parts.cq.read(at, rest);
+        end.copy_from_slice(&last.to_le_bytes());
+        Some(zerocopy::transmute!(bytes))
+    }
+
+    pub(super) const fn sq_doorbell(&self) -> &Doorbell {
+        &self.parts.sq_doorbell
+    }
+
+    pub(super) const fn cq_doorbell(&self) -> &Doorbell {
+        &self.parts.cq_doorbell
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        // Nobody to tell: `close` is there for those who want to know, and the file's end deletes it in any case.
+        let _ = self.delete();
+    }
+}
