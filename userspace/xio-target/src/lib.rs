@@ -29,6 +29,7 @@ mod kv;
 mod log_page;
 mod queues;
 pub mod store;
+pub mod vfio;
 
 pub use config::{CommandSets, Config, ConfigError, NamespaceConfig};
 pub use controller::Controller;

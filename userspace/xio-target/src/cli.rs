@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::time::Instant;
+use xio_target::{CommandSets, Config, NamespaceConfig};
+
+/// A software NVMe Key Value controller for virtual machines.
+#[derive(Parser)]
+#[command(version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Serves a controller over vfio-user, for QEMU's vfio-user-pci device.
+    ///
+    /// QEMU needs shared memory, as in `-machine q35,memory-backend=mem
+    /// -object memory-backend-memfd,id=mem,size=1G,share=on`. One client is served at a time; what is stored stays
+    /// until this program ends, which SIGTERM and SIGINT ask for.
+    Serve(Serve),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Sets {
+    /// Key Value.
+    Kv,
+    /// Only NVM: a controller without a choice of command sets.
+    Nvm,
+    /// NVM and zoned namespaces: a choice of command sets, without Key Value.
+    Zoned,
+}
+
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// Unix socket to make and listen on.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: PathBuf,
+    /// Say what happens, on standard error; twice for every admin command and mapping.
+    #[arg(long, short, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Deepest queue.
+    #[arg(long, value_name = "ENTRIES", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(2..=65536))]
+    max_queue_entries: u32,
+    /// I/O queue pairs.
+    #[arg(long, value_name = "PAIRS", default_value_t = 31, value_parser = clap::value_parser!(u16).range(1..))]
+    max_queues: u16,
+    /// Doorbell stride: doorbells are 4 << N bytes apart.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=15))]
+    dstrd: u8,
+    /// Largest transfer: 2 ^ N pages of 4 KiB, 0 for no limit.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=51))]
+    mdts: u8,
+    /// Queues must be contiguous.
+    #[arg(long)]
+    contiguous_queues: bool,
+    /// Namespaces, all alike.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
+    namespaces: u16,
+    /// Bytes for keys and values of each namespace.
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
+    capacity: u64,
+    /// Longest value.
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = value_len)]
+    max_value: u32,
+    /// Longest key.
+    #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=16))]
+    max_key: u16,
+    /// Most keys of each namespace, 0 for no limit.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    max_keys: u32,
+    /// Refuse writes.
+    #[arg(long)]
+    read_only: bool,
+    /// Serial number; the controller's and the namespaces' unique names derive from it. [default: made from process
+    /// and socket]
+    #[arg(long, value_name = "TEXT")]
+    serial: Option<String>,
+    /// Command sets. All but `kv` are for seeing a driver refuse the controller.
+    #[arg(long, value_enum, default_value_t = Sets::Kv)]
+    css: Sets,
+}
+
+impl Serve {
+    /// The controller that is asked for.
+    pub(crate) fn config(&self) -> Config {
+        let namespace = NamespaceConfig {
+            capacity: self.capacity,
+            max_value: self.max_value,
+            max_key: self.max_key,
+            max_keys: self.max_keys,
+            read_only: self.read_only,
+        };
+        Config {
+            serial: self.serial.clone().unwrap_or_else(|| self.unique_serial()),
+            max_queue_entries: self.max_queue_entries,
+            max_queues: self.max_queues,
+            dstrd: self.dstrd,
+            mdts: self.mdts,
+            contiguous_queues: self.contiguous_queues,
+            namespaces: vec![namespace; self.namespaces.into()],
+            css: match self.css {
+                Sets::Kv => CommandSets::KeyValue,
+                Sets::Nvm => CommandSets::Nvm,
+                Sets::Zoned => CommandSets::NvmAndZoned,
+            },
+            ..Config::default()
+        }
+    }
+
+    /// Two controllers of one machine must differ in it, also when their processes have the same identifier, each in
+    /// its own container.
+    fn unique_serial(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&self.socket, std::process::id()).hash(&mut hasher);
+        format!("XIO{:016X}", hasher.finish())
+    }
+}
+
+/// A number of bytes, with an optional suffix K, M, G or T for powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let shift = match suffix {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err("expected digits and an optional suffix K, M, G or T".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "expected a number of bytes".to_string())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
+}
+
+fn value_len(text: &str) -> Result<u32, String> {
+    match u32::try_from(bytes(text)?) {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(len) => Ok(len),
+        Err(_) => Err("must be below 4G".into()),
+    }
+}
+
+struct Stderr(Instant);
+
+impl log::Log for Stderr {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("[{:10.4}] {:5} {}", self.0.elapsed().as_secs_f64(), record.level(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Logs to standard error: warnings, with `verbose` more.
+pub(crate) fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => log::LevelFilter::Warn,
+        1 => log::LevelFilter::Info,
+        _ => log::LevelFilter::Debug,
+    };
+    // Fails only when there is a logger already.
+    if log::set_boxed_logger(Box::new(Stderr(Instant::now()))).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_have_suffixes() {
+        assert_eq!((bytes("0"), bytes("7K"), bytes("2g")), (Ok(0), Ok(7168), Ok(2 << 30)));
+        for bad in ["", "K", "1.5G", "1KB", "-1", "99999999T", "18446744073709551616"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+        assert!(value_len("4G").is_err() && value_len("0").is_err());
+        assert_eq!(value_len("64M"), Ok(64 << 20));
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_library() {
+        let cli = Cli::try_parse_from(["xio-target", "serve", "--socket", "s"]).unwrap();
+        let Command::Serve(options) = cli.command;
+        let serial = options.config().serial;
+        assert_eq!(options.config(), Config { serial, ..Config::default() });
+        assert_eq!(options.config().check(), Ok(()));
+        assert!(Cli::try_parse_from(["xio-target", "serve", "--socket", "s", "--dstrd", "16"]).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients, one after the other.
+
+use super::device::Device;
+use super::socket::{wait, Connection, Ended};
+use crate::Config;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// A controller that vfio-user clients can plug in.
+pub struct Server {
+    device: Device,
+}
+
+impl Server {
+    /// A controller that was just powered on.
+    pub fn new(config: Config) -> io::Result<Self> {
+        Ok(Self { device: Device::new(config)? })
+    }
+
+    /// Serves clients until `stop` can be read.
+    pub fn run(&mut self, listener: &Listener, stop: BorrowedFd<'_>) -> io::Result<()> {
+        while wait(listener.socket.as_fd(), stop)? {
+            let (stream, _) = listener.socket.accept()?;
+            self.serve(stream, stop)?;
+        }
+        Ok(())
+    }
+
+    /// Serves one client until it leaves or `stop` can be read. The controller is then as after power on, but for
+    /// what is stored.
+    pub fn serve(&mut self, stream: UnixStream, stop: BorrowedFd<'_>) -> io::Result<()> {
+        log::info!("client connected");
+        let mut connection = Connection::new(stream, stop)?;
+        let ended = loop {
+            if let Err(ended) = self.serve_message(&mut connection) {
+                break ended;
+            }
+        };
+        match ended {
+            Ended::Closed | Ended::Stopped => log::info!("client disconnected"),
+            Ended::Failed(error) => log::warn!("client disconnected: {error}"),
+        }
+        self.device.power_cycle();
+        Ok(())
+    }
+
+    fn serve_message(&mut self, connection: &mut Connection<'_>) -> Result<(), Ended> {
+        let message = connection.receive()?;
+        let header = message.header;
+        if !header.is_command() {
+            // Nothing is ever asked of the client.
+            log::warn!("reply to no command: {header:?}");
+            return Ok(());
+        }
+        let reply = self.device.handle(message);
+        if let Err(errno) = &reply {
+            log::warn!("command {} refused: {errno}", header.command);
+        }
+        if !header.wants_reply() {
+            return Ok(());
+        }
+        match reply {
+            Ok(reply) => {
+                let fd = reply.file.then(|| self.device.file());
+                connection.send(&header.reply(reply.payload.len()), &reply.payload, fd)?;
+            }
+            Err(errno) => connection.send(&header.error(errno), &[], None)?,
+        }
+        Ok(())
+    }
+}
+
+/// A socket in the file system; removed when this is dropped.
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens at `path`, where nobody else does.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+        if is_socket {
+            // Left behind by a program that was killed, unless somebody answers.
+            if UnixStream::connect(path).is_ok() {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            fs::remove_file(path)?;
+        }
+        Ok(Self { socket: UnixListener::bind(path)?, path: path.to_path_buf() })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            log::warn!("{}: {error}", self.path.display());
+        }
+    }
+}
