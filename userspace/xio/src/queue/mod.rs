@@ -126,6 +126,11 @@ impl Queue {
         self.table.poisoned()
     }
 
+    /// The queue pair itself, to look at.
+    pub const fn raw(&self) -> &RawQueue {
+        &self.raw
+    }
+
     /// How long the blocking calls wait.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.options.timeout = timeout;
