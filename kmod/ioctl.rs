@@ -171,6 +171,8 @@ fn get_namespace(client: &Client, request: &mut GetNamespace) -> Result<Made> {
     with_hw(client, |_, hw| {
         let nsid = match request.nsid {
             0 => hw.nth_namespace(request.index)?,
+            // All namespaces, which is none (Base, section 3.2.1.2).
+            u32::MAX => return Err(ENOENT),
             nsid => {
                 // Identifiers above the one before it: is this one active, and for Key Value?
                 let page = hw.namespaces(cns::CSI_ACTIVE_NAMESPACES, nsid.wrapping_sub(1))?;

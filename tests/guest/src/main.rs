@@ -4,12 +4,11 @@
 //!
 //! * [`report`]: test cases and their reports; [`host`]: asking the host for something
 //! * [`kernel`]: modules, messages; [`pci`]: functions and drivers; [`fs`]: files and waiting
-//! * [`user`]: being an ordinary user; [`command`]: running programs
+//! * [`user`]: being an ordinary user; [`command`]: running programs; [`session`]: parts of tests as processes
+//! * [`raw`]: the device node as it is
 //! * [`tests`]: the tests themselves, [`demo`]: the demonstration, [`shell`]: the prompt
 //!
 //! Command line: `xio.test=GROUP[,ARG…]` or `xio.shell`; `xio.modules=NAME[,NAME…]` are loaded before.
-
-#![forbid(unsafe_code)]
 
 mod command;
 mod demo;
@@ -17,7 +16,9 @@ mod fs;
 mod host;
 mod kernel;
 mod pci;
+mod raw;
 mod report;
+mod session;
 mod shell;
 mod tests;
 mod user;
@@ -35,6 +36,11 @@ fn main() -> ExitCode {
             let error = user::become_user_and_run(rest);
             eprintln!("xio-guest: {error:#}");
             return ExitCode::from(125);
+        }
+    }
+    if let [_, role, rest @ ..] = arguments.as_slice() {
+        if role == session::ROLE {
+            return session::main(rest);
         }
     }
     if std::process::id() != 1 {

@@ -32,6 +32,20 @@ pub const CASES: &[Case] = &[
     case("smoke-intel", "smoke,iommu", || Machine::new().iommu(Iommu::Intel).nvme_disk()),
     case("smoke-amd", "smoke,iommu", || Machine::new().iommu(Iommu::Amd).nvme_disk()),
     case("smoke-virtio", "smoke,iommu", || Machine::new().iommu(Iommu::Virtio).nvme_disk()),
+    case("claim", "claim", || {
+        Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&["--css", "nvm"]).controller(&[])
+    }),
+    case("abi", "abi", || Machine::new().iommu(Iommu::Intel).controller(&[])),
+    case("abi-dstrd10", "abi", || Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"])),
+    case("direct", "direct", || Machine::new().controller(&[])),
+    case("direct-identity", "direct,identity", || {
+        Machine::new().iommu(Iommu::Intel).cmdline("iommu=pt").controller(&[])
+    }),
+    case("life", "life", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    case("life-dstrd10", "life,short", || Machine::new().iommu(Iommu::Amd).controller(&["--dstrd", "10"])),
+    case("life-lazy", "life,lazy,short", || Machine::new().iommu(Iommu::Intel).controller(&[])),
+    case("life-virtio", "life,short", || Machine::new().iommu(Iommu::Virtio).controller(&[])),
+    case("life-no-iommu", "life,root", || Machine::new().controller(&[]).timeout(300)),
 ];
 
 /// The case of this name.

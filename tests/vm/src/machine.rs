@@ -18,6 +18,11 @@ pub enum Iommu {
     Virtio,
 }
 
+/// Backing of the NVMe disk, in the run folder.
+pub(crate) const DISK_FILE: &str = "disk.img";
+/// Its size in bytes.
+pub(crate) const DISK_LEN: u64 = 64 << 20;
+
 /// A virtual machine, described; made with [`Machine::new`] and the methods below.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -155,10 +160,10 @@ impl Machine {
         ));
         arguments.extend(self.iommu_arguments().0.iter().map(|&word| word.to_owned()));
         if self.nvme_disk {
-            arguments.extend(words(
-                "-blockdev driver=null-co,node-name=disk,size=67108864,read-zeroes=on \
-                 -device nvme,serial=ordinary,drive=disk",
-            ));
+            let disk = dir.join(DISK_FILE);
+            arguments.push("-blockdev".to_owned());
+            arguments.push(format!("driver=file,node-name=disk,filename={}", disk.display()));
+            arguments.extend(words("-device nvme,serial=ordinary,drive=disk"));
         }
         for index in 0..self.controllers.len() - self.spare_controllers {
             let socket = dir.join(format!("s{index}"));

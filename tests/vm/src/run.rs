@@ -4,7 +4,7 @@
 use crate::accel::Accel;
 use crate::host::{dying_with_us, new_log, put_down, Controllers};
 use crate::initramfs;
-use crate::machine::Machine;
+use crate::machine::{Machine, DISK_FILE, DISK_LEN};
 use crate::setup::Setup;
 use crate::tap::Tally;
 use anyhow::{bail, Context, Result};
@@ -158,6 +158,9 @@ fn fresh_logs(setup: &Setup, name: &str) -> Result<PathBuf> {
 fn qemu_command(setup: &Setup, accel: Accel, word: &str, machine: &Machine, dir: &Path) -> Result<Command> {
     let initrd = dir.join("initrd");
     initramfs::write(setup, machine, &initrd)?;
+    if machine.nvme_disk {
+        fs::File::create(dir.join(DISK_FILE))?.set_len(DISK_LEN).context("making the disk")?;
+    }
     let mut command = dying_with_us(&setup.qemu);
     command.args(accel.qemu_arguments()).args(machine.qemu_arguments(dir));
     command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", dir.join("qmp").display()));

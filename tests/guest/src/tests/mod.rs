@@ -16,18 +16,42 @@
 //! 2. Add `mod NAME;` and a line to [`GROUPS`].
 //! 3. Add a case with a machine to `tests/vm/src/cases.rs`.
 //!
+//! What must run as a process of its own, as the ordinary user mostly, is a client: a line in the group's `CLIENTS`,
+//! started by the functions of `session`.
+//!
 //! Cases of a group share one machine and run in order. At the end the kernel's messages are checked; messages
 //! that belong to a test are announced with `report.allow_kernel_message`.
 
+pub mod abi;
+mod claim;
+mod direct;
+pub mod life;
 mod smoke;
 
 use crate::demo;
 use crate::report::Report;
+use crate::session::Client;
 
 type Group = fn(&mut Report, &[&str]);
 
 /// All groups by name.
-const GROUPS: &[(&str, Group)] = &[("demo", demo::run), ("probe", smoke::probe), ("smoke", smoke::run)];
+const GROUPS: &[(&str, Group)] = &[
+    ("abi", abi::run),
+    ("claim", claim::run),
+    ("demo", demo::run),
+    ("direct", direct::run),
+    ("life", life::run),
+    ("probe", smoke::probe),
+    ("smoke", smoke::run),
+];
+
+/// The clients of all groups.
+const CLIENTS: &[&[(&str, Client)]] = &[abi::CLIENTS, direct::CLIENTS, life::CLIENTS];
+
+/// The client of this name.
+pub fn client(name: &str) -> Option<Client> {
+    CLIENTS.iter().copied().flatten().find(|(client, _)| *client == name).map(|(_, run)| *run)
+}
 
 /// Runs the group of this name.
 pub fn run(name: &str, arguments: &[&str], report: &mut Report) {

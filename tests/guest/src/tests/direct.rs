@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who may have direct queues where no IOMMU confines the device.
+
+use crate::kernel::{self, NODE};
+use crate::raw::{Buffer, Node, Queue};
+use crate::report::Report;
+use crate::session::{self, Client};
+use crate::tests::abi::expect;
+use crate::tests::life;
+use crate::{fs, user};
+use anyhow::{ensure, Context, Result};
+use nix::errno::Errno;
+
+pub const CLIENTS: &[(&str, Client)] = &[
+    ("direct-refused", |_| refused()),
+    ("direct-unsafe", |_| unsafe_direct()),
+    ("direct-freed", |_| freed()),
+];
+
+/// The machine has no IOMMU, or one that passes everything through (argument `identity`).
+pub fn run(report: &mut Report, arguments: &[&str]) {
+    let kind = if arguments.contains(&"identity") { xio_uapi::IOMMU_IDENTITY } else { xio_uapi::IOMMU_NONE };
+    report.case("module_loads", |_| kernel::load_rocm_xio(""));
+    report.case("nothing_is_said_to_confine_the_device", |_| {
+        let info = Node::open(NODE)?.info()?;
+        ensure!(info.iommu == kind, "iommu {}", info.iommu);
+        Ok(())
+    });
+    report.case("ordinary_user_is_refused", |_| session::run(&["direct-refused"]).map(drop));
+    report.case("command_says_why_and_what_to_do", |_| {
+        let refused = user::run(&["xio", "kv", "exist", "key"])?.expect_code(7)?;
+        for word in ["IOMMU", "unsafe_direct", "CAP_SYS_RAWIO"] {
+            ensure!(refused.stderr.contains(word), "the message does not name {word}: {}", refused.stderr);
+        }
+        Ok(())
+    });
+    report.case("rawio_may", |_| session::run_as_root(&["life-work"]).map(drop));
+    report.case("freed_memory_is_kept_while_a_queue_could_reach_it", |_| {
+        session::run_as_root(&["direct-freed"]).map(drop)
+    });
+    report.case("nothing_is_left", |_| life::nothing_is_left());
+    report.case("unsafe_direct_lets_everybody", |_| {
+        kernel::rmmod("rocm_xio").context("rmmod")?;
+        ensure!(!is_tainted_by_user()?, "tainted before");
+        kernel::load_rocm_xio("unsafe_direct=1")?;
+        ensure!(is_tainted_by_user()?, "unsafe_direct=1 does not taint the kernel");
+        session::run(&["direct-unsafe"])?;
+        session::run(&["life-work"]).map(drop)
+    });
+}
+
+/// TAINT_USER, "taint requested by userspace application".
+fn is_tainted_by_user() -> Result<bool> {
+    Ok(fs::number("/proc/sys/kernel/tainted")? >> 6 & 1 == 1)
+}
+
+fn refused() -> Result<()> {
+    let node = Node::open(NODE)?;
+    let info = node.info()?;
+    ensure!(info.direct == xio_uapi::DIRECT_REFUSED && info.queue_kinds == 0, "direct {}", info.direct);
+    expect("QUEUE_CREATE", node.queue_create(8, -1), Errno::EPERM)?;
+    expect("BUFFER_ALLOC", node.buffer_alloc(4096), Errno::EPERM)
+}
+
+fn unsafe_direct() -> Result<()> {
+    let direct = Node::open(NODE)?.info()?.direct;
+    ensure!(direct == xio_uapi::DIRECT_UNSAFE, "direct {direct}");
+    Ok(())
+}
+
+/// Without IOMMU a queue could still write to a buffer after it was freed, so the memory waits for the queue.
+fn freed() -> Result<()> {
+    let node = Node::open(NODE)?;
+    ensure!(node.info()?.direct == xio_uapi::DIRECT_RAWIO, "direct {}", node.info()?.direct);
+    let queue = Queue::new(&node, 8)?;
+    let pages = || Ok::<_, anyhow::Error>(life::counters("rocm-xio0")?["pages"]);
+    let without = pages()?;
+    let buffer = Buffer::new(&node, 1 << 20)?;
+    let with = pages()?;
+    ensure!(with == without + 256, "{without} pages, then {with}");
+    node.buffer_free(buffer.allocated.handle)?;
+    expect("freed twice", node.buffer_free(buffer.allocated.handle), Errno::ENOENT)?;
+    ensure!(pages()? == with, "the pages were given back while the queue could reach them");
+    node.queue_destroy(queue.created.handle)?;
+    ensure!(pages()? == 0, "{} pages are left", pages()?);
+    Ok(())
+}
