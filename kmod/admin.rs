@@ -92,14 +92,12 @@ impl Admin {
 
     fn wait(&mut self, regs: &Registers, interrupts: &Interrupts) -> Result<Cqe, AdminError> {
         for _ in 0..TIMEOUT_MS / POLL_MS {
-            while let Some(cqe) = self.reap(regs)? {
+            if let Some(cqe) = self.reap(regs)? {
                 if cqe.sqid.get() == 0 && cqe.cid.get() == self.cid {
                     return Ok(cqe);
                 }
-                if self.stray == 0 {
-                    pr_warn!("a completion for no admin command: client rang the admin doorbell, or bad controller\n");
-                }
                 self.stray = self.stray.saturating_add(1);
+                return Err(AdminError::OutOfStep);
             }
             if !regs.status().is_operational() {
                 return Err(AdminError::Gone);

@@ -91,9 +91,10 @@ impl Xio {
         }
     }
 
-    /// After a command that timed out: revokes everything, resets the controller, evicts its owner.
+    /// Revokes everything, resets the controller, evicts its owner.
     pub(crate) fn recover(&self, hw: &mut Hw) {
-        pr_err!("{}: the controller does not answer; resetting it\n", self.node.name());
+        pr_err!("{}: the admin queue does not work ({:?}); resetting the controller\n", self.node.name(), hw.lost);
+        hw.lost = None;
         self.node.space().unmap(0, 0);
         hw.stop();
         hw.start_again();
@@ -135,6 +136,8 @@ pub(crate) struct Hw {
     /// Identifier of the newest object.
     pub(crate) last_id: u32,
     pub(crate) state: State,
+    /// Why the controller must be reset.
+    pub(crate) lost: Option<AdminError>,
     /// Pages kept for ever, because the device may still reach them.
     pub(crate) quarantined: usize,
     /// Resets since the device was bound.
@@ -160,6 +163,7 @@ impl Hw {
             owner: None,
             last_id: 0,
             state: State::Stopped,
+            lost: None,
             quarantined: 0,
             resets: 0,
         };
@@ -226,18 +230,28 @@ impl Hw {
 
     /// Runs an admin command.
     pub(crate) fn run(&mut self, command: Command) -> Result<u32, AdminError> {
-        match self.state {
+        let result = match self.state {
             State::Live => self.admin.run(&self.regs, &self.interrupts, command),
             _ => Err(AdminError::Gone),
-        }
+        };
+        self.note_lost(result)
+    }
+
+    fn note_lost<T>(&mut self, result: Result<T, AdminError>) -> Result<T, AdminError> {
+        result.inspect_err(|e| {
+            if e.needs_reset() {
+                self.lost = Some(*e);
+            }
+        })
     }
 
     /// Runs Identify and returns a copy of its data.
     pub(crate) fn identify(&mut self, what: Identify) -> Result<KVec<u8>, AdminError> {
-        match self.state {
+        let result = match self.state {
             State::Live => self.admin.identify(&self.regs, &self.interrupts, what),
             _ => Err(AdminError::Gone),
-        }
+        };
+        self.note_lost(result)
     }
 
     /// What confines the device at this moment.

@@ -11,16 +11,26 @@ pub(crate) enum AdminError {
     Status(Status),
     /// The controller did not answer in time; what it still does is not known, so it must be reset.
     Timeout,
+    /// A completion came for no command of ours: somebody else rang the admin doorbell, and the controller's idea of
+    /// the queue is not ours any more. It must be reset.
+    OutOfStep,
     /// The controller is gone, has failed, or is not enabled.
     Gone,
     /// A resource of the kernel.
     Kernel(Error),
 }
 
+impl AdminError {
+    /// Whether only a reset makes the controller usable again.
+    pub(crate) fn needs_reset(self) -> bool {
+        matches!(self, Self::Timeout | Self::OutOfStep)
+    }
+}
+
 impl From<AdminError> for Error {
     fn from(error: AdminError) -> Self {
         match error {
-            AdminError::Status(_) => EIO,
+            AdminError::Status(_) | AdminError::OutOfStep => EIO,
             AdminError::Timeout => ETIMEDOUT,
             AdminError::Gone => ENODEV,
             AdminError::Kernel(e) => e,

@@ -109,18 +109,18 @@ fn write<T: Request>(writer: &mut UserSliceWriter, request: &T) -> Result {
     Ok(())
 }
 
-/// Runs `f` on the hardware, under the lock; resets the controller after a command without an answer.
+/// Runs `f` on the hardware, under the lock; resets the controller if that lost it.
 fn with_hw<R>(client: &Client, f: impl FnOnce(&Client, &mut Hw) -> Result<R>) -> Result<R> {
     let mut inner = client.xio.inner.lock();
     let hw = inner.hw.as_mut().ok_or(ENODEV)?;
     if hw.state == State::Failed || hw.regs.status().is_absent() {
         return Err(ENODEV);
     }
-    f(client, hw).inspect_err(|e| {
-        if *e == ETIMEDOUT {
-            client.xio.recover(hw);
-        }
-    })
+    let result = f(client, hw);
+    if hw.lost.is_some() {
+        client.xio.recover(hw);
+    }
+    result
 }
 
 fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {

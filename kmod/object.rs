@@ -4,7 +4,6 @@
 use crate::{
     buffer::{self, Buffer},
     controller::{Hw, State, Xio},
-    error::AdminError,
     mmap::Cookie,
     queue::QueuePair,
     sys::{event::EventFd, params},
@@ -125,24 +124,24 @@ impl Hw {
         let vector = eventfd.as_ref().map(|_| self.interrupts.vector_of(qid));
         queue.armed = eventfd.map(|e| self.interrupts.arm(qid, e)).transpose()?;
         let (cq, sq) = (queue.create_cq(vector)?, queue.create_sq()?);
-        // A command without an answer may still take effect: the queue must be known to `recover`.
+        // A command without an answer may still take effect: the queue must be known to `stop`.
         let id = self.add(client, Kind::Queue(queue))?;
         let created = self.run(Command::CreateCq(cq)).and_then(|_| {
             self.run(Command::CreateSq(sq)).map_err(|e| match self.run(Command::DeleteCq { qid }) {
                 Ok(_) => e,
                 // A completion queue is left behind: only a reset ends it.
-                Err(_) => AdminError::Timeout,
+                Err(left) => {
+                    self.lost = Some(left);
+                    e
+                }
             })
         });
-        match created {
-            Ok(_) => Ok(id),
-            Err(AdminError::Timeout) => Err(ETIMEDOUT),
-            Err(e) => {
-                // The controller has no such queue.
-                self.forget(id);
-                Err(e.into())
-            }
+        if self.lost.is_none() && created.is_err() {
+            // The controller has no such queue.
+            self.forget(id);
         }
+        created?;
+        Ok(id)
     }
 
     /// Drops an object that the device does not know.
@@ -193,7 +192,8 @@ impl Xio {
         match deleted {
             Ok(_) => drop(hw.objects.remove(at)),
             // What the controller still does with the queue is not known. The reset ends it, and all else.
-            Err(_) => {
+            Err(e) => {
+                hw.lost = Some(e);
                 self.recover(hw);
                 return Ok(());
             }

@@ -126,6 +126,11 @@ impl Session {
     /// Lets the client go on, and expects it to end with success.
     pub fn finish(mut self) -> Result<()> {
         self.go_on()?;
+        self.end()
+    }
+
+    /// Expects the client to end with success by itself.
+    pub fn end(mut self) -> Result<()> {
         let code = command::wait_within(&mut self.child, LIMIT)?;
         ensure!(code == 0, "`{}` ended with {code}, see its messages above", self.name);
         Ok(())

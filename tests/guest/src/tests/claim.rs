@@ -11,8 +11,14 @@ use nix::errno::Errno;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-const DISK: &str = "/dev/nvme0n1";
 const PATTERN_LEN: usize = 1 << 20;
+
+/// The disk under whatever number nvme gave it this time.
+fn disk() -> Result<String> {
+    let find = || (0..4).map(|n| format!("/dev/nvme{n}n1")).find(|disk| std::path::Path::new(disk).exists());
+    fs::wait_for("the disk appearing", NODE_LIMIT, || Ok(find().is_some()))?;
+    find().context("the disk vanished")
+}
 
 pub fn run(report: &mut Report, _: &[&str]) {
     report.case("module_has_no_alias", |_| {
@@ -26,7 +32,6 @@ pub fn run(report: &mut Report, _: &[&str]) {
     });
     report.case("disk_gets_data", |_| {
         kernel::modprobe("nvme")?;
-        fs::wait_for_file(DISK, NODE_LIMIT)?;
         write_pattern()
     });
     report.case("nothing_is_taken_from_another_driver", |_| {
@@ -52,7 +57,6 @@ pub fn run(report: &mut Report, _: &[&str]) {
     });
     report.case("refused_disk_is_taken_by_nvme_with_its_data", |_| {
         kernel::modprobe("nvme")?;
-        fs::wait_for_file(DISK, NODE_LIMIT)?;
         check_pattern()?;
         kernel::rmmod("nvme").context("rmmod nvme")?;
         kernel::rmmod("rocm_xio").context("rmmod")
@@ -86,7 +90,7 @@ fn pattern() -> Vec<u8> {
 }
 
 fn write_pattern() -> Result<()> {
-    let mut disk = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(DISK)?;
+    let mut disk = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(disk()?)?;
     disk.write_all(&pattern()).context("writing to the disk")?;
     check_pattern()
 }
@@ -94,7 +98,7 @@ fn write_pattern() -> Result<()> {
 fn check_pattern() -> Result<()> {
     // Not what the page cache remembers.
     fs::write("/proc/sys/vm/drop_caches", "3")?;
-    let mut disk = std::fs::File::open(DISK)?;
+    let mut disk = std::fs::File::open(disk()?)?;
     disk.seek(SeekFrom::Start(0))?;
     let mut bytes = vec![0; PATTERN_LEN];
     disk.read_exact(&mut bytes)?;
