@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use xio::Key;
+
+const KEYS: &str = "Keys are 1 to 16 bytes: text as it is, or bytes as 0x and hexadecimal digits.";
+
+/// NVMe Key Value storage without a file system: controllers of the rocm_xio module, and values by key.
+#[derive(Debug, Parser)]
+#[command(name = "xio", version, after_help = crate::exit::help())]
+pub struct Args {
+    /// What applies to all commands.
+    #[command(flatten)]
+    pub global: Global,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of all commands.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Global {
+    /// Controller: a node, or its number or name in /dev [default: the first one]
+    #[arg(short, long, global = true, value_name = "DEV", value_parser = device)]
+    pub device: Option<PathBuf>,
+    /// Namespace [default: the first one]
+    #[arg(short, long, global = true, value_name = "N")]
+    pub nsid: Option<u32>,
+    /// Use a software controller inside this process, to try things without a device. It starts empty and forgets
+    /// everything at the end
+    #[arg(long, global = true, conflicts_with = "device")]
+    pub loopback: bool,
+    /// For how many seconds to try again while another process owns the direct queues
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub wait: Duration,
+    /// For how many seconds to wait for the answer to a command
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub timeout: Duration,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List controllers
+    List {
+        /// Format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Show what a controller is and can do
+    Info {
+        /// Controller, as for --device
+        #[arg(value_name = "DEV", value_parser = device, conflicts_with_all = ["device", "loopback"])]
+        controller: Option<PathBuf>,
+        /// Format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Store, retrieve, find, delete and list values by key
+    Kv {
+        /// The command.
+        #[command(subcommand)]
+        command: Kv,
+    },
+}
+
+/// Commands on values.
+#[derive(Debug, Subcommand)]
+pub enum Kv {
+    /// Store a value
+    #[command(after_help = KEYS)]
+    Store {
+        /// Key
+        key: Key,
+        /// File with the value, - for standard input
+        #[arg(short, long, value_name = "FILE", default_value = "-")]
+        input: PathBuf,
+        /// Only if the key does not exist
+        #[arg(long)]
+        if_absent: bool,
+        /// Only if the key exists
+        #[arg(long, conflicts_with = "if_absent")]
+        if_exists: bool,
+        /// Ask the controller not to compress the value
+        #[arg(long)]
+        no_compress: bool,
+    },
+    /// Retrieve a value
+    #[command(after_help = KEYS)]
+    Retrieve {
+        /// Key
+        key: Key,
+        /// File for the value, replaced at once when it is complete; - for standard output
+        #[arg(short, long, value_name = "FILE", default_value = "-")]
+        output: PathBuf,
+        /// Ask for the value as it is stored, not decompressed
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Tell which keys exist, a line each
+    #[command(after_help = KEYS)]
+    Exist {
+        /// Keys
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<Key>,
+    },
+    /// Delete keys and their values
+    #[command(after_help = KEYS)]
+    Delete {
+        /// Keys
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<Key>,
+    },
+    /// List keys in the controller's order
+    #[command(after_help = KEYS)]
+    List {
+        /// Key to start at, or the one that follows it
+        #[arg(long, value_name = "KEY")]
+        start: Option<Key>,
+        /// Most keys to list
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        /// Format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Store, read back and delete values of many sizes under a key of their own
+    Selftest,
+}
+
+/// How to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
+}
+
+/// A path, or a number or name in /dev.
+fn device(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("empty".into());
+    }
+    if text.contains('/') {
+        return Ok(text.into());
+    }
+    let number = text.bytes().all(|b| b.is_ascii_digit());
+    Ok(Path::new("/dev").join(if number { format!("rocm-xio{text}") } else { text.to_owned() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn devices_by_path_name_and_number() {
+        let path = |text| device(text).unwrap();
+        assert_eq!(path("3"), Path::new("/dev/rocm-xio3"));
+        assert_eq!(path("rocm-xio3"), Path::new("/dev/rocm-xio3"));
+        assert_eq!(path("./x"), Path::new("./x"));
+    }
+
+    #[test]
+    fn seconds_may_have_fractions() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("x").is_err() && seconds("inf").is_err());
+    }
+}

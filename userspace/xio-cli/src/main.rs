@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `xio`: controllers, and values by key.
+//!
+//! Values and lists go to standard output, messages to standard error, and the exit code says what went wrong
+//! (see [`exit::TABLE`]).
+#![forbid(unsafe_code)]
+
+mod args;
+mod devices;
+mod exit;
+mod input;
+mod kv;
+mod open;
+mod output;
+mod progress;
+mod selftest;
+
+use args::{Args, Command};
+use clap::Parser;
+use exit::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Wrong arguments end the process with code 2 here, --help and --version with 0.
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(text) = failure.message() {
+                eprintln!("xio: {text}");
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Command::List { output } => devices::list(&args.global, *output),
+        Command::Info { controller, output } => devices::info(&args.global, controller.as_ref(), *output),
+        Command::Kv { command } => kv::run(&args.global, command),
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program as people run it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn run_with(args: &[&str], input: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xio"));
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The program may end before it has read everything.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn run(args: &[&str]) -> Output {
+    run_with(args, b"")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A folder for one test.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn help_lists_commands_and_exit_codes() {
+    let help = run(&["--help"]);
+    assert_eq!(code(&help), 0);
+    for text in
+        ["list", "info", "kv", "--device", "--loopback", "Exit codes:", "  3  no such key", "  8  no device"]
+    {
+        assert!(stdout(&help).contains(text), "{text}");
+    }
+    for command in ["store", "retrieve", "exist", "delete", "list", "selftest"] {
+        assert_eq!(code(&run(&["kv", command, "--help"])), 0, "{command}");
+    }
+    assert!(stdout(&run(&["--version"])).starts_with("xio "));
+}
+
+#[test]
+fn wrong_arguments_end_with_2() {
+    let wrong: [&[&str]; 9] = [
+        &[],
+        &["nonsense"],
+        &["kv", "store"],
+        &["kv", "exist"],
+        &["kv", "store", "seventeen letters"],
+        &["kv", "store", "0xabc"],
+        &["kv", "store", "k", "--if-absent", "--if-exists"],
+        &["--loopback", "--device", "0", "list"],
+        &["--timeout", "soon", "list"],
+    ];
+    for args in wrong {
+        assert_eq!(code(&run(args)), 2, "{args:?}");
+    }
+    let error = stderr(&run(&["kv", "store", "seventeen letters"]));
+    assert!(error.contains("1 to 16 bytes, this one has 17"), "{error}");
+}
+
+#[test]
+fn a_missing_device_ends_with_8_and_says_what_to_do() {
+    for args in [&["--device", "987654", "kv", "list"][..], &["info", "987654"]] {
+        let output = run(args);
+        assert_eq!(code(&output), 8);
+        assert!(stderr(&output).contains("/dev/rocm-xio987654 does not exist: is the module loaded"));
+        assert!(stdout(&output).is_empty());
+    }
+    let output = run(&["--device", "987654", "list", "-o", "json"]);
+    assert_eq!(code(&output), 8);
+    assert!(stdout(&output).contains("\"error\""));
+    // Where there is no controller at all.
+    if std::fs::read_dir("/dev")
+        .unwrap()
+        .all(|e| !e.unwrap().file_name().to_string_lossy().starts_with("rocm-xio"))
+    {
+        let output = run(&["kv", "exist", "a"]);
+        assert_eq!(code(&output), 8);
+        assert!(stderr(&output).contains("no /dev/rocm-xio* found: load the module (modprobe rocm_xio)"));
+        let output = run(&["list", "-o", "json"]);
+        assert_eq!((code(&output), stdout(&output)), (0, "[]\n".into()));
+    }
+}
+
+#[test]
+fn another_kind_of_file_ends_with_6() {
+    let output = run(&["--device", "/dev/null", "info"]);
+    assert_eq!(code(&output), 6, "{}", stderr(&output));
+}
+
+#[test]
+fn the_loopback_controller_is_listed_and_described() {
+    let list = run(&["--loopback", "list"]);
+    assert_eq!(code(&list), 0);
+    assert!(stdout(&list).starts_with("DEVICE    ADDRESS"), "{}", stdout(&list));
+    assert!(stdout(&list).contains("loopback"));
+    let info = run(&["--loopback", "info"]);
+    assert!(
+        stdout(&info).contains("Direct queues     yes (an IOMMU confines the device)"),
+        "{}",
+        stdout(&info)
+    );
+    let json: serde_json::Value =
+        serde_json::from_slice(&run(&["--loopback", "info", "-o", "json"]).stdout).unwrap();
+    assert_eq!(
+        (json["device"].as_str(), json["namespaces"][0]["nsid"].as_u64()),
+        (Some("loopback"), Some(1))
+    );
+    let json: serde_json::Value =
+        serde_json::from_slice(&run(&["--loopback", "list", "-o", "json"]).stdout).unwrap();
+    assert_eq!(json[0]["direct"].as_bool(), Some(true));
+}
+
+#[test]
+fn exit_codes_of_operations() {
+    let missing: [(&[&str], i32); 7] = [
+        (&["kv", "retrieve", "a"], 3),
+        (&["kv", "exist", "a", "b"], 3),
+        (&["kv", "delete", "a"], 3),
+        (&["kv", "store", "a", "--if-exists"], 3),
+        (&["kv", "store", "a", "--if-absent", "--no-compress"], 0),
+        (&["kv", "list"], 0),
+        (&["--nsid", "9", "kv", "list"], 8),
+    ];
+    for (args, expected) in missing {
+        let output = run_with(&[&["--loopback"], args].concat(), b"value");
+        assert_eq!(code(&output), expected, "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(stdout(&run(&["--loopback", "kv", "exist", "a", "0x00"])), "a: not found\n0x00: not found\n");
+    assert_eq!(stdout(&run(&["--loopback", "kv", "list", "-o", "json", "--limit", "3"])), "[]\n");
+}
+
+#[test]
+fn values_are_read_whole_from_files_and_standard_input() {
+    let file = folder("input").join("value");
+    std::fs::write(&file, vec![7; 3 << 20]).unwrap();
+    let output = run(&["--loopback", "kv", "store", "a", "-i", file.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    assert!(stderr(&output).contains("stored a: 3145728 bytes"), "{}", stderr(&output));
+    let output = run_with(&["--loopback", "kv", "store", "0x00", "--input", "-"], &vec![1; 2_000_000]);
+    assert!(stderr(&output).contains("stored 0x00: 2000000 bytes"), "{}", stderr(&output));
+    let output = run(&["--loopback", "kv", "store", "a", "-i", "/nowhere/at/all"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("reading /nowhere/at/all"));
+}
+
+#[test]
+fn values_beyond_the_limit_are_refused_early() {
+    // 64 MiB is the limit: the file is sparse, and the endless input is not read to its end.
+    let file = folder("large").join("value");
+    std::fs::File::create(&file).unwrap().set_len((64 << 20) + 1).unwrap();
+    let output = run(&["--loopback", "kv", "store", "a", "-i", file.to_str().unwrap()]);
+    assert_eq!(code(&output), 2);
+    let text =
+        "key a: a value of 67108865 bytes is more than the 67108864 bytes that the namespace (KVVML) allows";
+    assert!(stderr(&output).contains(text), "{}", stderr(&output));
+    let output = run(&["--loopback", "kv", "store", "a", "-i", "/dev/zero"]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("/dev/zero has more than the 67108864 bytes"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_failed_retrieve_leaves_the_file_alone() {
+    let folder = folder("output");
+    let file = folder.join("value");
+    std::fs::write(&file, "before").unwrap();
+    let output = run(&["--loopback", "kv", "retrieve", "a", "-o", file.to_str().unwrap()]);
+    assert_eq!(code(&output), 3);
+    assert_eq!(std::fs::read(&file).unwrap(), b"before");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    // As good as a pipe, and closed before the program starts.
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(ours);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xio"));
+    command.args(["--loopback", "info"]).stdout(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((code(&output), stderr(&output)), (141, String::new()));
+}
+
+#[test]
+fn the_self_test_passes() {
+    let output = run(&["--loopback", "kv", "selftest"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(stdout(&output).lines().filter(|line| line.contains(": ok, stored in")).count(), 8);
+}
