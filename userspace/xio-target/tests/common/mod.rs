@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small driver, for a controller behind any bus.
+//! A small driver for a controller behind any bus.
 #![allow(dead_code)] // No test uses all of it.
+
+pub mod local;
 
 use nvme_kv::admin::{self, CreateCq, CreateSq, Identify};
 use nvme_kv::kv::{self, Condition, RetrieveOptions, StoreOptions};
