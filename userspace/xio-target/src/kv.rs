@@ -4,7 +4,7 @@
 use crate::controller::{Controller, Counters, Outcome};
 use crate::host::HostMemory;
 use crate::store::Store;
-use crate::{data, NamespaceConfig};
+use crate::{data, huge, NamespaceConfig};
 use nvme_kv::kv::{Command, Condition};
 use nvme_kv::{list, DataPointer, Key, Sqe, Status};
 
@@ -85,7 +85,7 @@ impl Io<'_> {
         }
         self.check_transfer(len)?;
         self.namespace.store.admit(&key, len as usize, condition)?;
-        let mut value = vec![0; len as usize];
+        let mut value = huge::zeros(len as usize);
         data::from_host(self.memory, from, &mut value)?;
         self.counters.wrote(value.len());
         self.namespace.store.put(key, value, condition).map(|()| 0)

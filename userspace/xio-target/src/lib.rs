@@ -24,6 +24,7 @@ mod data;
 mod event;
 mod features;
 pub mod host;
+mod huge;
 mod identify;
 mod kv;
 mod log_page;

@@ -122,9 +122,11 @@ impl Device {
         Ok(Reply::new(&wire::Version::default()).and(ours.to_string().as_bytes()).and(&[0]))
     }
 
+    /// As after power on, but for what the client has set up: its memory and interrupts.
     fn reset(&mut self) {
         log::info!("reset");
         self.poller.controller().reset();
+        self.dma.enable(false);
         self.space.reset();
     }
 
@@ -230,8 +232,8 @@ impl Device {
         let (offset, len) = self.check(&access)?;
         let data = data.get(..len).ok_or(Errno::EINVAL)?;
         match access.region {
-            wire::REGION_CONFIG if self.space.write(offset, data) => self.poller.controller().reset(),
-            wire::REGION_CONFIG => {}
+            wire::REGION_CONFIG if self.space.write(offset, data) => self.reset(),
+            wire::REGION_CONFIG => self.dma.enable(self.space.is_bus_master()),
             _ if offset + len <= Layout::DOORBELLS => self.poller.controller().write_register(offset, data),
             _ if self.bar.layout.is_doorbell(offset, len) => self.bar.write(offset, data),
             _ => {}

@@ -10,6 +10,7 @@ use nvme_kv::Cqe;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use zerocopy::IntoBytes;
 
@@ -36,9 +37,17 @@ pub(super) struct DmaTable {
     /// A file is mapped once, however many regions it has: with an IOMMU each page can be one, and the kernel
     /// limits the number of mappings.
     files: Mutex<HashMap<FileId, Weak<Mapping>>>,
+    /// The function is a bus master.
+    enabled: AtomicBool,
 }
 
 impl DmaTable {
+    /// Lets the function access memory, or not; what is under way is finished first.
+    pub(super) fn enable(&self, enabled: bool) {
+        let _regions = self.lock_all();
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
     /// Adds a region.
     pub(super) fn map(&self, map: &DmaMap, fd: Option<OwnedFd>) -> Result<(), Errno> {
         let (read, write) = (map.flags & DmaMap::READ != 0, map.flags & DmaMap::WRITE != 0);
@@ -135,6 +144,9 @@ impl DmaTable {
         mut each: impl FnMut(&Mapping, usize, Range<usize>) -> Option<()>,
     ) -> Result<(), DmaFault> {
         let regions = self.lock_shared();
+        if !self.enabled.load(Ordering::Relaxed) {
+            return Err(fault);
+        }
         let mut done = 0;
         while done < fault.len {
             let piece = piece(&regions, fault, done).and_then(|(mapping, at, len)| {
@@ -204,6 +216,12 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
+    fn table() -> DmaTable {
+        let table = DmaTable::default();
+        table.enable(true);
+        table
+    }
+
     fn memory(len: u64) -> File {
         let file = File::from(memfd_create(c"test", MFdFlags::empty()).unwrap());
         file.set_len(len).unwrap();
@@ -228,7 +246,7 @@ mod tests {
 
     #[test]
     fn accesses_cross_adjacent_regions_and_respect_rights() {
-        let (t, a, b) = (DmaTable::default(), memory(8192), memory(4096));
+        let (t, a, b) = (table(), memory(8192), memory(4096));
         map(&t, 3, 0x1000, 4096, 4096, Some(&a)).unwrap();
         map(&t, 1, 0x2000, 0, 4096, Some(&b)).unwrap();
         map(&t, 3, 0x3000, 0, 4096, None).unwrap();
@@ -244,11 +262,13 @@ mod tests {
         assert!(t.read(0xffe, &mut back).is_err());
         assert!(t.read(u64::MAX - 3, &mut back).is_err());
         assert_eq!(t.read(0x9000, &mut []), Ok(()));
+        t.enable(false);
+        assert!(t.read(0x1ffb, &mut back).is_err());
     }
 
     #[test]
     fn completions_are_posted_where_they_can_be_written_at_once() {
-        let (t, a) = (DmaTable::default(), memory(8192));
+        let (t, a) = (table(), memory(8192));
         map(&t, 3, 0x1000, 0, 4096, Some(&a)).unwrap();
         map(&t, 3, 0x2000, 4096, 4096, Some(&a)).unwrap();
         let cqe = Cqe::new(1, 2, 3, nvme_kv::Status::SUCCESS, 4).with_phase(true);
@@ -261,7 +281,7 @@ mod tests {
 
     #[test]
     fn maps_that_can_not_be_are_refused() {
-        let (t, a) = (DmaTable::default(), memory(8192));
+        let (t, a) = (table(), memory(8192));
         map(&t, 3, 0x1000, 0, 0x1000, Some(&a)).unwrap();
         for (address, size) in [(0x1000, 0x1000), (0, 0x1001), (0x1fff, 1), (0, 0x4000)] {
             assert_eq!(map(&t, 3, address, 0, size, None), Err(Errno::EEXIST));
@@ -276,7 +296,7 @@ mod tests {
 
     #[test]
     fn unmapping_more_than_was_mapped_is_fine_and_less_is_not() {
-        let (t, a) = (DmaTable::default(), memory(8192));
+        let (t, a) = (table(), memory(8192));
         map(&t, 3, 0x1000, 0, 0x2000, Some(&a)).unwrap();
         assert_eq!(unmap(&t, 0, 0x1000, 0x1000), Err(Errno::EINVAL));
         assert_eq!(unmap(&t, 0, 0x2000, 0x1000), Err(Errno::EINVAL));
@@ -292,7 +312,7 @@ mod tests {
 
     #[test]
     fn many_regions_of_one_file_are_one_mapping() {
-        let (t, a) = (DmaTable::default(), memory(4096 * 70_000));
+        let (t, a) = (table(), memory(4096 * 70_000));
         for page in 0..70_000u64 {
             map(&t, 3, page << 20, page << 12, 4096, Some(&a)).unwrap();
         }

@@ -31,6 +31,8 @@ const CLASS: [u8; 4] = [1, 0x02, 0x08, 0x01];
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 /// Command: memory, bus master, parity and SERR reporting, no INTx.
 const COMMAND_BITS: u16 = 0x0546;
+/// Command: bus master, may access memory.
+const BUS_MASTER: u8 = 1 << 2;
 /// BAR: 64 bits wide, not prefetchable.
 const BAR_64: u32 = 0b100;
 /// PCI Express capabilities: version 2, endpoint.
@@ -125,6 +127,11 @@ impl ConfigSpace {
         }
     }
 
+    /// Whether the function may access the host's memory.
+    pub(super) fn is_bus_master(&self) -> bool {
+        self.bytes.get(at::COMMAND).is_some_and(|command| command & BUS_MASTER != 0)
+    }
+
     /// Writes what is writable. `true` when the function is to be reset.
     #[must_use]
     pub(super) fn write(&mut self, offset: usize, from: &[u8]) -> bool {
@@ -193,6 +200,7 @@ mod tests {
     #[test]
     fn function_reset_and_power_states() {
         let mut s = space();
+        assert!(!s.is_bus_master() && !s.write(at::COMMAND, &[6, 0]) && s.is_bus_master());
         assert!(s.write(at::DEVICE_CONTROL, &0x8010u16.to_le_bytes()));
         assert_eq!(read(&s, at::DEVICE_CONTROL), [0x10, 0]);
         assert!(!s.write(at::POWER + 4, &[0xff, 0xff]));

@@ -173,6 +173,15 @@ impl<B: Bus> Driver<B> {
         }
     }
 
+    /// Waits until the controller reports a fatal error.
+    pub fn wait_for_failure(&mut self) {
+        let end = Instant::now() + LIMIT;
+        while self.csts().cfs() == 0 {
+            assert!(Instant::now() < end, "still running");
+            self.bus.work();
+        }
+    }
+
     /// Executes one command: dword 0, or the status.
     pub fn execute(&mut self, qid: u16, sqe: Sqe) -> Result<u32, Status> {
         let cid = self.push(qid, sqe).unwrap();
