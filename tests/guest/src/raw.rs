@@ -412,3 +412,41 @@ impl IoUring {
         Ok(Self::new()?.register(mappings)?)
     }
 }
+
+/// `struct nvme_passthru_cmd` of linux/nvme_ioctl.h.
+#[repr(C)]
+#[derive(Default)]
+struct PassthroughCommand {
+    opcode: u8,
+    flags: u8,
+    rsvd1: u16,
+    nsid: u32,
+    cdw2: [u32; 2],
+    metadata: u64,
+    addr: u64,
+    metadata_len: u32,
+    data_len: u32,
+    cdw10: [u32; 6],
+    timeout_ms: u32,
+    result: u32,
+}
+
+/// A command through the nvme driver's passthrough ioctl: status and dword 0.
+pub fn passthrough(node: &File, command: &Command, data: &mut [u8]) -> Result<(Status, u32)> {
+    const IO_CMD: u32 = 0xc048_4e43;
+    let sqe = command.encode(0, 1);
+    let mut argument = PassthroughCommand {
+        opcode: sqe.opcode,
+        nsid: 1,
+        cdw2: sqe.cdw2.map(|d| d.get()),
+        addr: data.as_mut_ptr() as u64,
+        data_len: data.len() as u32,
+        cdw10: sqe.cdw10.map(|d| d.get()),
+        ..Default::default()
+    };
+    // SAFETY: The structure is the ioctl's; the data is ours for the call.
+    let result = unsafe { libc::ioctl(node.as_raw_fd(), libc::Ioctl::from(IO_CMD), &raw mut argument) };
+    // A negative result is an error of the kernel, a positive one the NVMe status.
+    let status = Errno::result(result).with_context(|| format!("passthrough of {}", command.name()))?;
+    Ok((Status::from_bits(status as u16), argument.result))
+}

@@ -35,6 +35,16 @@ pub const CASES: &[Case] = &[
     case("claim", "claim", || {
         Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&["--css", "nvm"]).controller(&[])
     }),
+    case("kv", "kv", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    case("kv-dstrd10", "kv", || {
+        Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"]).timeout(300)
+    }),
+    case("kv-small", "kv-small", || {
+        let limits = "--max-queue-entries 16 --mdts 3 --namespaces 3 --capacity 1M --max-value 64K";
+        Machine::new().iommu(Iommu::Intel).controller(&limits.split(' ').collect::<Vec<_>>())
+    }),
+    case("kv-two", "kv-two", || Machine::new().iommu(Iommu::Intel).controller(&[]).controller(&[])),
+    case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi", "abi", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi-dstrd10", "abi", || Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"])),
     case("direct", "direct", || Machine::new().controller(&[])),

@@ -276,7 +276,11 @@ fn table() -> Result<()> {
     let beyond = DataPointer { prp1: buffer.page(pages - 1).addr + (1 << 30), prp2: 0 };
     let wild = Command::Retrieve { key, len: 4096, options: Default::default(), data: beyond };
     ensure!(queue.run(wild)?.0 == Status::DATA_TRANSFER_ERROR, "an address that is not mapped");
-    ensure!(queue.run(Command::Exist { key })?.0.is_success(), "after a wild address");
+    // The ready-made lists are there for the device to read only.
+    let list = DataPointer { prp1: buffer.page(1).list[0] & !4095, prp2: 0 };
+    let overwrite = Command::Retrieve { key, len: 4096, options: Default::default(), data: list };
+    ensure!(queue.run(overwrite)?.0 == Status::DATA_TRANSFER_ERROR, "a PRP list was overwritten");
+    ensure!(queue.run(Command::Exist { key })?.0.is_success(), "after addresses that are refused");
     Ok(())
 }
 

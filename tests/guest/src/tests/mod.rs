@@ -23,9 +23,12 @@
 //! that belong to a test are announced with `report.allow_kernel_message`.
 
 pub mod abi;
+pub mod bench;
 mod claim;
 mod direct;
+mod kv;
 pub mod life;
+mod nvme;
 mod smoke;
 
 use crate::demo;
@@ -40,13 +43,18 @@ const GROUPS: &[(&str, Group)] = &[
     ("claim", claim::run),
     ("demo", demo::run),
     ("direct", direct::run),
+    ("kv", kv::run),
+    ("kv-small", kv::run_small),
+    ("kv-two", kv::run_two),
     ("life", life::run),
+    ("nvme", nvme::run),
     ("probe", smoke::probe),
     ("smoke", smoke::run),
 ];
 
 /// The clients of all groups.
-const CLIENTS: &[&[(&str, Client)]] = &[abi::CLIENTS, direct::CLIENTS, life::CLIENTS];
+const CLIENTS: &[&[(&str, Client)]] =
+    &[abi::CLIENTS, direct::CLIENTS, kv::CLIENTS, life::CLIENTS, nvme::CLIENTS];
 
 /// The client of this name.
 pub fn client(name: &str) -> Option<Client> {
