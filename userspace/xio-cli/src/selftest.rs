@@ -48,5 +48,5 @@ fn one(kv: &mut Kv, key: &Key, size: u64) -> Result<String, Failure> {
     if kv.exist(key)? {
         return Err(wrong(format!("key {key} exists after it was deleted")));
     }
-    Ok(format!("{:>10}: ok, stored in {stored:.1?}, retrieved in {retrieved:.1?}\n", output::size(size)))
+    Ok(format!("{size:>9} bytes: ok, stored in {stored:.1?}, retrieved in {retrieved:.1?}\n"))
 }

@@ -199,5 +199,5 @@ fn a_closed_pipe_ends_quietly() {
 fn the_self_test_passes() {
     let output = run(&["--loopback", "kv", "selftest"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert_eq!(stdout(&output).lines().filter(|line| line.contains(": ok, stored in")).count(), 8);
+    assert_eq!(stdout(&output).lines().filter(|line| line.contains(" bytes: ok, stored in ")).count(), 8);
 }

@@ -60,20 +60,7 @@ impl Device {
             }
             Err(errno) => return Err(os("asking the module for the controller", errno)),
         }
-        if info.abi_version < uapi::ABI_VERSION {
-            let (theirs, ours) = (info.abi_version, uapi::ABI_VERSION);
-            let reason =
-                format!("the module speaks interface {theirs}, this program needs {ours}: update it");
-            return Err(interface(reason));
-        }
-        let needed = [
-            (uapi::FEATURE_DIRECT_QUEUE, "queues mapped into the client"),
-            (uapi::FEATURE_BUFFER_TABLE, "buffers with their table of addresses"),
-        ];
-        match needed.iter().find(|(bit, _)| info.features & bit == 0) {
-            Some((_, what)) => Err(interface(format!("the module does not offer {what}: update it"))),
-            None => Ok(()),
-        }
+        unfit(&info).map_or(Ok(()), |reason| Err(interface(reason)))
     }
 
     /// One ioctl; all of ours read and write their structure.
@@ -204,6 +191,22 @@ impl Backend for Device {
     }
 }
 
+/// What this library misses in a module; `None` when nothing. A newer interface is a larger one.
+fn unfit(info: &uapi::GetInfo) -> Option<String> {
+    let (theirs, ours) = (info.abi_version, uapi::ABI_VERSION);
+    if theirs < ours {
+        return Some(format!(
+            "the module speaks interface {theirs}, this program needs {ours}: update the module"
+        ));
+    }
+    let needed = [
+        (uapi::FEATURE_DIRECT_QUEUE, "queues mapped into the client"),
+        (uapi::FEATURE_BUFFER_TABLE, "buffers with their table of addresses"),
+    ];
+    let missing = needed.iter().find(|(bit, _)| info.features & bit == 0);
+    missing.map(|(_, what)| format!("the module does not offer {what}: update the module"))
+}
+
 /// Why a node could not be opened.
 fn refused(path: &Path, error: io::Error) -> Error {
     let path = path.to_owned();
@@ -246,6 +249,16 @@ mod tests {
     fn another_kind_of_node_is_told_apart() {
         let error = Device::open(Path::new("/dev/null")).unwrap_err();
         assert!(matches!(error, Error::Interface { .. }), "{error}");
+    }
+
+    #[test]
+    fn older_modules_are_refused_and_newer_ones_are_not() {
+        let mut info = uapi::GetInfo::new_zeroed();
+        assert!(unfit(&info).unwrap().contains("interface 0, this program needs 1"));
+        (info.abi_version, info.features) = (uapi::ABI_VERSION + 1, uapi::FEATURE_DIRECT_QUEUE);
+        assert!(unfit(&info).unwrap().contains("table of addresses"));
+        info.features = u64::MAX;
+        assert_eq!(unfit(&info), None);
     }
 
     #[test]

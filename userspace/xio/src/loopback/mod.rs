@@ -27,8 +27,8 @@ use zerocopy::FromZeros;
 
 pub use xio_target::{Config, NamespaceConfig};
 
-const MAX_BUFFER: u64 = 1 << 30;
-const MAX_CLIENT_MEMORY: u64 = 4 << 30;
+const MAX_BUFFER: u64 = 256 << 20;
+const MAX_CLIENT_MEMORY: u64 = 1 << 30;
 
 /// Holds the controller's thread, for tests of what happens when a controller stalls.
 #[derive(Clone, Debug)]

@@ -76,7 +76,7 @@ impl Queue {
     /// [`Error::ListTooSmall`].
     pub fn list(&mut self, ns: &Namespace, start: Option<&Key>, into: &Slice) -> Result<Vec<Key>> {
         // Should the controller write nothing, the list is empty.
-        into.buffer().write(into.offset(), &[0; 4])?;
+        into.buffer().write(into.offset(), &[0; 4][..into.len().min(4) as usize])?;
         let operation = Operation::List { start: start.copied(), into: into.clone() };
         match self.execute(ns, operation)?.status {
             // Some controllers say so when no key follows.

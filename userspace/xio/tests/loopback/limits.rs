@@ -102,12 +102,14 @@ fn queues_run_out_and_come_back() {
 #[test]
 fn memory_is_limited_and_given_back() {
     let controller = controller();
+    let info = controller.info().unwrap();
+    let (largest, all) = (info.max_buffer() as usize, info.raw().max_client_memory as usize);
     assert!(matches!(controller.alloc(0), Err(Error::BufferSize { len: 0, .. })));
-    assert!(matches!(controller.alloc((1 << 30) + 1), Err(Error::BufferSize { .. })));
-    for _ in 0..3 {
-        let all: Vec<_> = (0..4).map(|_| controller.alloc(1 << 30).unwrap()).collect();
+    assert!(matches!(controller.alloc(largest + 1), Err(Error::BufferSize { .. })));
+    for _ in 0..2 {
+        let held: Vec<_> = (0..all / largest).map(|_| controller.alloc(largest).unwrap()).collect();
         assert!(matches!(controller.alloc(1), Err(Error::Quota { .. })));
-        drop(all);
+        drop(held);
     }
 }
 

@@ -196,6 +196,16 @@ fn memory_of_a_command_stays_until_it_is_answered() {
 }
 
 #[test]
+fn handles_can_go_to_other_threads() {
+    const fn check<T: Send + Sync>() {}
+    check::<Controller>();
+    check::<Queue>();
+    check::<Buffer>();
+    check::<xio::Kv>();
+    check::<xio::RawQueue>();
+}
+
+#[test]
 fn everything_outlives_the_controller_handle() {
     let controller = controller();
     let (mut queue, ns) = queue(&controller, 4);

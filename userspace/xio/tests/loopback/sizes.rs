@@ -33,8 +33,8 @@ fn ranges_at_list_page_boundaries_of_a_buffer() {
     let pages = 1100;
     let buffer = controller.alloc(pages * 4096).unwrap();
     let all = pattern(5, pages * 4096);
-    let marks = [0, 1, 2, 255, 256, 257, 510, 511, 512, 513, 766, 767, 1021, 1022, 1023, 1024, 1099];
-    for first in [0, 1, 255, 509, 510, 511, 1020] {
+    let marks = [0, 1, 2, 255, 256, 257, 511, 512, 513, 767, 1022, 1023, 1024, 1099];
+    for first in [0, 510, 511, 1020] {
         for last in marks.into_iter().filter(|last| *last >= first) {
             for (start, end) in [(4, 4096), (4092, 1)] {
                 let (from, to) = (first * 4096 + start, last * 4096 + end);

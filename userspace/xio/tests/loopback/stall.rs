@@ -120,4 +120,5 @@ fn the_same_completion_twice_is_an_error() {
     forge(queue.raw(), 1, nvme_kv::Cqe::new(1, 1, 0, Status::SUCCESS, 0));
     let error = queue.poll().unwrap_err();
     assert!(error.to_string().contains("command 0, which is not in flight"), "{error}");
+    hooks.resume();
 }
