@@ -38,10 +38,25 @@ pub const fn pages(offset: usize, len: usize) -> usize {
 pub fn walk(
     data: DataPointer,
     len: usize,
+    read: impl FnMut(u64, &mut [u64]) -> Result<(), Status>,
+    each: impl FnMut(Segment) -> Result<(), Status>,
+) -> Result<(), Status> {
+    walk_part(data, len, len, read, each)
+}
+
+/// Walks the first `part` bytes of a host buffer of `len` bytes, as when a value or a list is shorter than the buffer.
+///
+/// What the second PRP entry means, and which list entry is a chain pointer, depends on the length of the
+/// buffer, not on how much of it is transferred.
+pub fn walk_part(
+    data: DataPointer,
+    len: usize,
+    part: usize,
     mut read: impl FnMut(u64, &mut [u64]) -> Result<(), Status>,
     mut each: impl FnMut(Segment) -> Result<(), Status>,
 ) -> Result<(), Status> {
-    if len == 0 {
+    let mut todo = part.min(len);
+    if todo == 0 {
         return Ok(());
     }
     // Values are dword aligned (Base, Figure "PRP Entry Layout").
@@ -49,13 +64,14 @@ pub fn walk(
         return Err(Status::PRP_OFFSET_INVALID);
     }
     let first = len.min(PAGE_SIZE - (data.prp1 % PAGE) as usize);
-    each(Segment { addr: data.prp1, len: first })?;
+    each(Segment { addr: data.prp1, len: first.min(todo) })?;
     let mut left = len - first;
-    if left == 0 {
+    todo = todo.saturating_sub(first);
+    if todo == 0 {
         return Ok(());
     }
     if left <= PAGE_SIZE {
-        return each(page(data.prp2, left)?);
+        return each(page(data.prp2, todo)?);
     }
     let mut list = data.prp2;
     let mut entries = [0u64; LIST_SLOTS];
@@ -65,23 +81,23 @@ pub fn walk(
         }
         let slots = ((PAGE - list % PAGE) / ENTRY) as usize;
         let wanted = left.div_ceil(PAGE_SIZE);
-        let chunk = entries.get_mut(..slots.min(wanted)).ok_or(Status::INTERNAL_ERROR)?;
-        read(list, chunk)?;
         // With more pages to come than slots, the last slot is a chain pointer.
-        let (chain, data) = match chunk.split_last() {
-            Some((last, data)) if wanted > slots => (Some(*last), data),
-            _ => (None, &*chunk),
-        };
-        for entry in data {
-            let n = left.min(PAGE_SIZE);
+        let chained = wanted > slots;
+        let described = if chained { slots - 1 } else { wanted };
+        let needed = todo.div_ceil(PAGE_SIZE);
+        let count = if needed <= described { needed } else { slots };
+        let chunk = entries.get_mut(..count).ok_or(Status::INTERNAL_ERROR)?;
+        read(list, chunk)?;
+        for entry in chunk.iter().take(described) {
+            let n = todo.min(PAGE_SIZE);
             each(page(*entry, n)?)?;
-            left -= n;
+            (todo, left) = (todo - n, left.saturating_sub(PAGE_SIZE));
         }
-        match chain {
+        match chunk.last() {
+            _ if todo == 0 => return Ok(()),
             // A chain pointer leads to the start of a page; otherwise lists of one slot could go on for ever.
-            Some(next) if next % PAGE != 0 => return Err(Status::PRP_OFFSET_INVALID),
-            Some(next) => list = next,
-            None => return Ok(()),
+            Some(next) if next % PAGE == 0 => list = *next,
+            _ => return Err(Status::PRP_OFFSET_INVALID),
         }
     }
 }
@@ -274,6 +290,15 @@ mod tests {
     type Memory = HashMap<u64, u64>;
 
     fn segments(memory: &Memory, data: DataPointer, len: usize) -> Result<Vec<Segment>, Status> {
+        segments_of_part(memory, data, len, len)
+    }
+
+    fn segments_of_part(
+        memory: &Memory,
+        data: DataPointer,
+        len: usize,
+        part: usize,
+    ) -> Result<Vec<Segment>, Status> {
         let mut out = vec![];
         let read = |addr: u64, to: &mut [u64]| {
             for (i, slot) in to.iter_mut().enumerate() {
@@ -282,7 +307,7 @@ mod tests {
             }
             Ok(())
         };
-        walk(data, len, read, |s| {
+        walk_part(data, len, part, read, |s| {
             out.push(s);
             Ok(())
         })?;
@@ -409,6 +434,19 @@ mod tests {
             let end = pages * 4096;
             let offset = (a as usize % end) & !3;
             ready.check(offset, b as usize % (end - offset) + 1);
+        }
+
+        /// A part of a buffer is the beginning of the whole, whatever its length would mean alone.
+        #[test]
+        fn a_part_is_the_beginning_of_the_whole(pages in 1usize..1700, a: u32, b: u32, c: u32) {
+            let ready = Ready::new(pages);
+            let end = pages * 4096;
+            let offset = (a as usize % end) & !3;
+            let len = b as usize % (end - offset) + 1;
+            let part = c as usize % (len + 1);
+            let data = ReadyLists::new(pages).point(offset, len, |p| ready.addrs[p], Ready::entry).unwrap();
+            let got = segments_of_part(&ready.memory, data, len, part).unwrap();
+            prop_assert_eq!(got, expected(&ready.addrs, offset, part));
         }
 
         #[test]
