@@ -327,7 +327,7 @@ mod tests {
     fn check_built(offset: usize, len: usize) {
         let addrs = addrs((offset + len).div_ceil(PAGE_SIZE));
         let lists: Vec<u64> =
-            (0..list_pages(pages(offset, len)) as u64).map(|i| (1 << 40) + (i * 3 << 12)).collect();
+            (0..list_pages(pages(offset, len)) as u64).map(|i| (1 << 40) + ((i * 3) << 12)).collect();
         let mut memory = Memory::new();
         let data = build(&addrs, offset, len, &lists, |list, slot, value| {
             assert!(memory.insert(lists[list] + 8 * slot as u64, value).is_none(), "entry written twice");
@@ -344,7 +344,7 @@ mod tests {
 
     impl Ready {
         fn list_addr(variant: usize, list: usize) -> u64 {
-            (1 << 41) + ((variant as u64) << 40) + (list as u64 * 5 << 12)
+            (1 << 41) + ((variant as u64) << 40) + ((list as u64 * 5) << 12)
         }
         fn entry(variant: usize, page: usize) -> u64 {
             let (list, slot) = ReadyLists::position(variant, page);
@@ -355,12 +355,9 @@ mod tests {
             let mut memory = Memory::new();
             for variant in 0..ReadyLists::VARIANTS {
                 let lists = ReadyLists::new(pages).list_pages(variant);
-                for page in 1..pages {
-                    let (list, _) = ReadyLists::position(variant, page);
-                    if lists > 0 {
-                        assert!(list < lists);
-                        memory.insert(Self::entry(variant, page), addrs[page]);
-                    }
+                for (page, addr) in addrs.iter().enumerate().skip(1).filter(|_| lists > 0) {
+                    assert!(ReadyLists::position(variant, page).0 < lists);
+                    memory.insert(Self::entry(variant, page), *addr);
                 }
                 for list in 1..lists {
                     let last = Self::list_addr(variant, list - 1) + 8 * (LIST_SLOTS as u64 - 1);

@@ -28,11 +28,11 @@ impl Controller {
             Command::DeleteCq { qid } => self.queues.delete_cq(qid).map(|()| 0),
             Command::Identify(command) => {
                 let bytes = self.identify(&command)?;
-                data::to_host(&*self.host.memory, command.data, &bytes).map(|()| 0)
+                data::to_host(&*self.host.memory, command.data, bytes.len(), &bytes).map(|()| 0)
             }
             Command::GetLogPage(command) => {
                 let bytes = self.log_page(&command)?;
-                data::to_host(&*self.host.memory, command.data, &bytes).map(|()| 0)
+                data::to_host(&*self.host.memory, command.data, bytes.len(), &bytes).map(|()| 0)
             }
             Command::SetFeatures(set) => self.features.set(&set, &self.config, self.queues.has_io()),
             Command::GetFeatures(get) => self.features.get(&get, &self.config),

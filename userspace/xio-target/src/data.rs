@@ -27,7 +27,7 @@ pub(crate) fn read_entries(memory: &dyn HostMemory, addr: u64, to: &mut [u64]) -
 pub(crate) fn from_host(memory: &dyn HostMemory, data: DataPointer, to: &mut [u8]) -> Result<(), Status> {
     let len = to.len();
     let mut rest = to;
-    runs(memory, data, len, |run| {
+    runs(memory, data, len, len, |run| {
         let (now, after) =
             std::mem::take(&mut rest).split_at_mut_checked(run.len).ok_or(Status::INTERNAL_ERROR)?;
         rest = after;
@@ -35,26 +35,32 @@ pub(crate) fn from_host(memory: &dyn HostMemory, data: DataPointer, to: &mut [u8
     })
 }
 
-/// Writes all of `from` to the host.
-pub(crate) fn to_host(memory: &dyn HostMemory, data: DataPointer, from: &[u8]) -> Result<(), Status> {
+/// Writes all of `from` to the host's buffer of `room` bytes, which decides what PRP2 is.
+pub(crate) fn to_host(
+    memory: &dyn HostMemory,
+    data: DataPointer,
+    room: usize,
+    from: &[u8],
+) -> Result<(), Status> {
     let mut rest = from;
-    runs(memory, data, from.len(), |run| {
+    runs(memory, data, room, from.len(), |run| {
         let (now, after) = rest.split_at_checked(run.len).ok_or(Status::INTERNAL_ERROR)?;
         rest = after;
         memory.write(run.addr, now).map_err(transfer_error)
     })
 }
 
-/// Walks a transfer, pages that follow each other joined.
+/// Walks a transfer of the first `moved` of `len` bytes, pages that follow each other joined.
 fn runs(
     memory: &dyn HostMemory,
     data: DataPointer,
     len: usize,
+    moved: usize,
     mut each: impl FnMut(Segment) -> Result<(), Status>,
 ) -> Result<(), Status> {
     let mut run: Option<Segment> = None;
     let read = |addr, to: &mut [u64]| read_entries(memory, addr, to);
-    prp::walk(data, len, read, |page| match &mut run {
+    prp::walk_part(data, len, moved, read, |page| match &mut run {
         Some(run) if run.len < MAX_RUN && run.addr.checked_add(run.len as u64) == Some(page.addr) => {
             run.len += page.len;
             Ok(())

@@ -96,7 +96,7 @@ impl Io<'_> {
         self.check_transfer(len)?;
         let value = self.namespace.store.get(key)?;
         let part = value.get(..len as usize).unwrap_or(&value);
-        data::to_host(self.memory, to, part)?;
+        data::to_host(self.memory, to, len as usize, part)?;
         self.counters.read(part.len());
         u32::try_from(value.len()).map_err(|_| Status::INTERNAL_ERROR)
     }
@@ -116,7 +116,7 @@ impl Io<'_> {
         self.namespace.store.list(start, &mut |key| list.push(key))?;
         let used = list.len();
         let part = buffer.get(..used).ok_or(Status::INTERNAL_ERROR)?;
-        data::to_host(self.memory, to, part)?;
+        data::to_host(self.memory, to, len as usize, part)?;
         self.counters.read(part.len());
         Ok(0)
     }
