@@ -32,7 +32,9 @@ impl Controller {
             }
             Command::GetLogPage(command) => {
                 let bytes = self.log_page(&command)?;
-                data::to_host(&*self.host.memory, command.data, bytes.len(), &bytes).map(|()| 0)
+                // A page can be shorter than the host's buffer.
+                let room = usize::try_from(command.len()).map_err(|_| Status::INVALID_FIELD)?;
+                data::to_host(&*self.host.memory, command.data, room, &bytes).map(|()| 0)
             }
             Command::SetFeatures(set) => self.features.set(&set, &self.config, self.queues.has_io()),
             Command::GetFeatures(get) => self.features.get(&get, &self.config),

@@ -5,10 +5,11 @@ mod common;
 
 use common::local::{ready, small, Local};
 use common::{key, pattern, Driver};
+use nvme_kv::admin::{self, GetLogPage};
 use nvme_kv::identify::{self, cns};
 use nvme_kv::kv::{self, Condition};
 use nvme_kv::regs::Csts;
-use nvme_kv::{csi, list, DataPointer, Key, Sqe, Status};
+use nvme_kv::{csi, list, log, DataPointer, Key, Sqe, Status};
 use xio_target::{Config, NamespaceConfig};
 use zerocopy::FromBytes;
 
@@ -54,6 +55,28 @@ fn values_of_64_mib_go_through_chained_prp_lists() {
     let over =
         kv::Command::Store { key: key("x"), len: (64 << 20) + 1, options, data: DataPointer::default() };
     assert_eq!(d.kv(1, over), Err(Status::INVALID_VALUE_SIZE));
+}
+
+#[test]
+fn spec_base_4_3_1_the_buffer_decides_what_prp2_is() {
+    let mut d = ready(Config::default(), 40);
+    for len in [1, 4096, 4097, 8192, 20_000, 3 << 20] {
+        let value = pattern(len, len as u64);
+        assert_eq!(d.store(1, &key("k"), &value, Condition::Always), Ok(0));
+        for room in [4096, 8192, 8193, 65536, 4 << 20] {
+            let want = value[..len.min(room)].to_vec();
+            assert_eq!(d.retrieve(1, &key("k"), room), Ok((want, len as u32)), "{len} bytes into {room}");
+        }
+    }
+    let buffer = d.buffer(65536);
+    assert_eq!(d.kv(1, kv::Command::List { start: None, len: 65536, data: buffer.data }), Ok(0));
+    let keys: Vec<_> = list::Keys::new(&d.content(&buffer, 4096)).unwrap().collect();
+    assert_eq!(keys, [Ok(key("k"))]);
+    // A log page of 512 bytes.
+    let get =
+        GetLogPage { lid: log::id::SMART, numd: 65536 / 4 - 1, data: buffer.data, ..Default::default() };
+    assert_eq!(d.admin(admin::Command::GetLogPage(get)), Ok(0));
+    assert_eq!(d.content(&buffer, 4)[1..3], 300u16.to_le_bytes());
 }
 
 #[test]
