@@ -5,8 +5,9 @@ use crate::{client::Client, controller::Xio};
 pub(crate) use crate::{
     ioctl::ioctl,
     mmap::{fault, mmap},
+    submit::{uring_cancel, uring_submit},
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{prelude::*, sync::Arc, task::Kuid};
 
 /// A file is opened.
 pub(crate) fn open(xio: Arc<Xio>) -> Result<KBox<Client>> {
@@ -18,7 +19,7 @@ pub(crate) fn open(xio: Arc<Xio>) -> Result<KBox<Client>> {
         (inner.last_client, bar0)
     };
     let counted = xio.clone();
-    KBox::new(Client { xio, id, bar0 }, GFP_KERNEL).map_err(|e| {
+    KBox::new(Client { xio, id, user: Kuid::current_euid(), bar0 }, GFP_KERNEL).map_err(|e| {
         counted.inner.lock().clients -= 1;
         e.into()
     })

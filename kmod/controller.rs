@@ -6,14 +6,15 @@ use crate::{
     error::AdminError,
     identity::Identity,
     interrupt::Interrupts,
+    mediated::{Batch, Mediated},
     object::{Kind, Object},
     registers::Registers,
     sys::{chardev::Node, dma::DmaDevice, iommu, mm::AddressSpace, params, pci::Address},
 };
 use kernel::{
-    new_mutex,
+    new_condvar, new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{Arc, CondVar, Mutex},
 };
 use nvme_kv::admin::{Command, Identify};
 
@@ -22,6 +23,9 @@ use nvme_kv::admin::{Command, Identify};
 pub(crate) struct Xio {
     #[pin]
     pub(crate) inner: Mutex<Inner>,
+    /// Notified when calls of the kernel's queue may be done.
+    #[pin]
+    pub(crate) answered: CondVar,
     #[pin]
     node: Node,
 }
@@ -46,6 +50,7 @@ impl Xio {
         Arc::pin_init(
             pin_init!(Self {
                 inner <- new_mutex!(Inner { hw: Some(hw), clients: 0, last_client: 0 }),
+                answered <- new_condvar!(),
                 node <- node,
             }),
             GFP_KERNEL,
@@ -59,9 +64,14 @@ impl Xio {
     /// Revokes all mappings and takes the hardware away from open files, for unbind.
     pub(crate) fn take(&self) -> Option<Hw> {
         let mut inner = self.inner.lock();
-        let hw = inner.hw.take();
+        let mut hw = inner.hw.take();
         // Under the lock: no fault can bring a page back.
         self.node.space().unmap(0, 0);
+        if let Some(hw) = hw.as_mut() {
+            hw.stop();
+            crate::submit::complete_uring(hw);
+        }
+        self.answered.notify_all();
         hw
     }
 
@@ -71,7 +81,9 @@ impl Xio {
         if let Some(hw) = inner.hw.as_mut() {
             self.node.space().unmap(0, 0);
             hw.stop();
+            crate::submit::complete_uring(hw);
         }
+        self.answered.notify_all();
     }
 
     /// Enables the controller again.
@@ -88,7 +100,9 @@ impl Xio {
         if let Some(hw) = inner.hw.as_mut() {
             self.node.space().unmap(0, 0);
             hw.shut_down();
+            crate::submit::complete_uring(hw);
         }
+        self.answered.notify_all();
     }
 
     /// Revokes everything, resets the controller, evicts its owner.
@@ -97,6 +111,8 @@ impl Xio {
         hw.lost = None;
         self.node.space().unmap(0, 0);
         hw.stop();
+        crate::submit::complete_uring(hw);
+        self.answered.notify_all();
         hw.start_again();
     }
 }
@@ -131,7 +147,12 @@ pub(crate) struct Hw {
     pub(crate) identity: Identity,
     /// Everything that clients made.
     pub(crate) objects: KVec<Object>,
-    /// The client that owns the direct path.
+    /// The kernel's queue, once somebody used it.
+    pub(crate) mediated: Option<Mediated>,
+    /// Calls that are not done.
+    pub(crate) batches: KVec<KBox<Batch>>,
+    pub(crate) last_batch: u64,
+    /// The client that has direct queues.
     pub(crate) owner: Option<u64>,
     /// Identifier of the newest object.
     pub(crate) last_id: u32,
@@ -160,6 +181,9 @@ impl Hw {
             place,
             identity: Identity::default(),
             objects: KVec::new(),
+            mediated: None,
+            batches: KVec::new(),
+            last_batch: 0,
             owner: None,
             last_id: 0,
             state: State::Stopped,
@@ -201,6 +225,11 @@ impl Hw {
         self.state = if disabled.is_ok() { State::Stopped } else { State::Failed };
         // A device that is gone reads as all ones and reaches no memory either.
         let quiet = disabled.is_ok() || self.regs.status().is_absent();
+        self.interrupts.reap_on(0);
+        self.fail_batches();
+        if let Some(mediated) = self.mediated.take().filter(|_| !quiet) {
+            mediated.forget();
+        }
         for object in core::mem::take(&mut self.objects) {
             if quiet {
                 drop(object);

@@ -28,6 +28,8 @@ fn counters(xio: &Arc<Xio>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "queues {queues}")?;
     writeln!(f, "buffers {}", hw.objects.len() - queues)?;
     writeln!(f, "pages {pages}")?;
+    writeln!(f, "calls {}", hw.batches.len())?;
+    writeln!(f, "commands {}", hw.mediated.as_ref().map_or(0, |m| m.in_flight()))?;
     writeln!(f, "live_pages {}", pages::LIVE.load(Relaxed))?;
     writeln!(f, "quarantined_pages {}", hw.quarantined)?;
     writeln!(f, "stray_completions {}", hw.admin.stray)?;

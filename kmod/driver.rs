@@ -72,6 +72,7 @@ impl pci::Driver for Driver {
                 bar0: pdev.resource_start(0)?,
                 first_msix_page: sys_pci::first_msix_page(pdev),
             };
+            let reaper = interrupts.clone();
             let hw = Hw::new(regs, interrupts, dev, place)?;
             let namespaces = hw.identity.namespaces;
             let index = Index::new()?;
@@ -87,6 +88,7 @@ impl pci::Driver for Driver {
                 _: {
                     // SAFETY: `unbind` unregisters it; not registered before.
                     unsafe { Node::register(&node, &dev)? };
+                    reaper.set_reaper(Some(node.clone()));
                     let name = node.node().name();
                     dev_info!(pdev, "{name}: NVMe Key Value controller, {namespaces} namespace(s)\n");
                 },
@@ -98,7 +100,11 @@ impl pci::Driver for Driver {
         // SAFETY: Registered in `probe`.
         unsafe { this.xio.node().unregister() };
         // Revoked under the lock, freed without it.
-        drop(this.xio.take());
+        let hw = this.xio.take();
+        if let Some(hw) = &hw {
+            hw.interrupts.set_reaper(None);
+        }
+        drop(hw);
     }
 }
 

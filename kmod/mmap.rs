@@ -93,7 +93,7 @@ fn part(hw: &Hw, client: u64, cookie: Cookie) -> Result<Part<'_>> {
         (Kind::Queue(queue), CQ) => Part::Memory(queue.cq.pages()),
         (Kind::Queue(queue), SQ_DOORBELL) => page(queue.doorbells(doorbells).0),
         (Kind::Queue(queue), CQ_DOORBELL) => page(queue.doorbells(doorbells).1),
-        (Kind::Buffer(buffer), DATA) => Part::Memory(buffer.data.pages()),
+        (Kind::Buffer(buffer), DATA) => Part::Memory(buffer.data().ok_or(ENXIO)?),
         (Kind::Buffer(buffer), TABLE) => Part::ReadOnly(&buffer.table),
         _ => return Err(ENXIO),
     })
@@ -106,6 +106,10 @@ pub(crate) fn mmap(client: &Client, area: &Area<'_>) -> Result {
         let inner = client.xio.inner.lock();
         let hw = inner.hw.as_ref().ok_or(ENODEV)?;
         let part = part(hw, client.id, cookie)?;
+        // Without an IOMMU these are physical addresses, which are not everybody's.
+        if matches!(part, Part::ReadOnly(_)) && hw.direct(true) == xio_uapi::DIRECT_REFUSED {
+            return Err(EPERM);
+        }
         let end = cookie.position().checked_add(area.len()).ok_or(EINVAL)?;
         if end > part.len() {
             return Err(EINVAL);

@@ -12,6 +12,7 @@
 //! * [`registers`], [`admin`], [`identity`]: enabling a controller and talking to it.
 //! * [`controller`]: its state; [`object`], [`queue`], [`buffer`]: what clients make, and how it ends.
 //! * [`chardev`], [`client`], [`ioctl`], [`mmap`]: the device node.
+//! * [`mediated`], [`submit`]: commands that the kernel submits for clients.
 //! * [`interrupt`], [`debugfs`], [`error`].
 //! * [`sys`]: unsafe code around what the `kernel` crate lacks, the only place that names `bindings`.
 //!
@@ -37,10 +38,12 @@ mod identity;
 #[allow(unsafe_code)] // Handlers borrow from their vectors; eventfds are handed to handlers.
 mod interrupt;
 mod ioctl;
+mod mediated;
 mod mmap;
 mod object;
 mod queue;
 mod registers;
+mod submit;
 #[allow(unsafe_code)] // Made for it.
 mod sys;
 

@@ -2,7 +2,11 @@
 //! The device node: a misc device for each controller, whose operations end in safe functions of
 //! [`crate::chardev`].
 
-use super::mm::{AddressSpace, Area, Fault};
+use super::{
+    mm::{AddressSpace, Area, Fault},
+    shim,
+    uring::Command,
+};
 use crate::{chardev, client::Client, controller::Xio};
 use core::{ffi::CStr, fmt::Write};
 use kernel::{bindings, error::to_result, ffi, prelude::*, sync::Arc, types::Opaque};
@@ -87,6 +91,7 @@ static FILE_OPERATIONS: Sync<bindings::file_operations> = Sync({
     table.unlocked_ioctl = Some(ioctl);
     table.compat_ioctl = bindings::compat_ptr_ioctl;
     table.mmap = Some(mmap);
+    table.uring_cmd = Some(uring_cmd);
     table.llseek = Some(bindings::noop_llseek);
     table
 });
@@ -152,6 +157,38 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
     // SAFETY: The file is open during the call, the area is the one being made.
     let (client, area) = unsafe { (client(file), Area::new(vma)) };
     to_errno(chardev::mmap(client, &area))
+}
+
+unsafe extern "C" fn uring_cmd(cmd: *mut bindings::io_uring_cmd, issue_flags: ffi::c_uint) -> ffi::c_int {
+    // SAFETY: The command is alive during the call, and so is its file.
+    let (client, op, argument) = unsafe {
+        (
+            client(shim::rocm_xio_uring_file(cmd)),
+            shim::rocm_xio_uring_op(cmd),
+            shim::rocm_xio_uring_argument(cmd),
+        )
+    };
+    // SAFETY: These only look at the flags.
+    let (cancel, must_not_block) = unsafe {
+        (shim::rocm_xio_uring_is_cancel(issue_flags), shim::rocm_xio_uring_must_not_block(issue_flags))
+    };
+    if cancel {
+        chardev::uring_cancel(client, cmd as usize);
+        return 0;
+    }
+    if must_not_block {
+        // io_uring calls again from a thread that may wait for locks.
+        return EAGAIN.to_errno();
+    }
+    // SAFETY: Just issued; marked before anybody can complete it.
+    let command = unsafe {
+        shim::rocm_xio_uring_mark_cancelable(cmd, issue_flags);
+        Command::new(cmd)
+    };
+    match chardev::uring_submit(client, op, argument as usize, command) {
+        Ok(()) => -(bindings::EIOCBQUEUED as i32),
+        Err((e, _)) => e.to_errno(),
+    }
 }
 
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {

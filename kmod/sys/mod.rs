@@ -10,4 +10,6 @@ pub(crate) mod mm;
 pub(crate) mod pages;
 pub(crate) mod params;
 pub(crate) mod pci;
+pub(crate) mod pin;
 mod shim;
+pub(crate) mod uring;

@@ -2,11 +2,15 @@
 /*
  * What C keeps in macros and inline functions, and module parameters of kinds that the Rust macro lacks.
  */
+#include <linux/capability.h>
 #include <linux/dma-mapping.h>
+#include <linux/io_uring/cmd.h>
 #include <linux/iommu.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 
 #include "shim.h"
 
@@ -25,6 +29,14 @@ static unsigned int max_client_mb = 1024;
 module_param(max_client_mb, uint, 0444);
 MODULE_PARM_DESC(max_client_mb, "limit on the memory of one client in MiB");
 
+static unsigned int max_user_mb = 4096;
+module_param(max_user_mb, uint, 0444);
+MODULE_PARM_DESC(max_user_mb, "limit on the memory of all clients of one user on a controller in MiB");
+
+static unsigned int max_client_queues = 16;
+module_param(max_client_queues, uint, 0444);
+MODULE_PARM_DESC(max_client_queues, "limit on the queues of one client");
+
 int rocm_xio_claim(void)
 {
 	if (sysfs_streq(claim, "auto"))
@@ -42,6 +54,16 @@ bool rocm_xio_unsafe_direct(void)
 u32 rocm_xio_max_client_mb(void)
 {
 	return max_client_mb;
+}
+
+u32 rocm_xio_max_user_mb(void)
+{
+	return max_user_mb;
+}
+
+u32 rocm_xio_max_client_queues(void)
+{
+	return max_client_queues;
 }
 
 bool rocm_xio_has_driver_override(struct device *dev)
@@ -135,4 +157,76 @@ pgprot_t rocm_xio_pgprot_uncached(pgprot_t prot)
 unsigned long rocm_xio_msecs_to_jiffies(unsigned int ms)
 {
 	return msecs_to_jiffies(ms);
+}
+
+/* Long-term pins count in mm->pinned_vm, as those of RDMA and io_uring do. */
+bool rocm_xio_account_pinned(struct mm_struct *mm, u64 pages)
+{
+	u64 limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	u64 pinned = atomic64_add_return(pages, &mm->pinned_vm);
+
+	if (pinned <= limit || capable(CAP_IPC_LOCK))
+		return true;
+	atomic64_sub(pages, &mm->pinned_vm);
+	return false;
+}
+
+void rocm_xio_unaccount_pinned(struct mm_struct *mm, u64 pages)
+{
+	atomic64_sub(pages, &mm->pinned_vm);
+}
+
+/* What an io_uring command keeps until it is done. */
+struct rocm_xio_uring {
+	void *data;
+	int (*finish)(void *data, bool dead);
+};
+
+u32 rocm_xio_uring_op(struct io_uring_cmd *cmd)
+{
+	return cmd->cmd_op;
+}
+
+u64 rocm_xio_uring_argument(struct io_uring_cmd *cmd)
+{
+	return READ_ONCE(*io_uring_sqe_cmd(cmd->sqe, u64));
+}
+
+struct file *rocm_xio_uring_file(struct io_uring_cmd *cmd)
+{
+	return cmd->file;
+}
+
+bool rocm_xio_uring_must_not_block(unsigned int issue_flags)
+{
+	return issue_flags & IO_URING_F_NONBLOCK;
+}
+
+bool rocm_xio_uring_is_cancel(unsigned int issue_flags)
+{
+	return issue_flags & IO_URING_F_CANCEL;
+}
+
+void rocm_xio_uring_mark_cancelable(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	io_uring_cmd_mark_cancelable(cmd, issue_flags);
+}
+
+static void rocm_xio_uring_task_work(struct io_tw_req tw_req, io_tw_token_t tw)
+{
+	struct io_uring_cmd *cmd = io_uring_cmd_from_tw(tw_req);
+	struct rocm_xio_uring *kept = io_uring_cmd_to_pdu(cmd, struct rocm_xio_uring);
+	int ret = kept->finish(kept->data, tw.cancel);
+
+	io_uring_cmd_done(cmd, ret, IO_URING_CMD_TASK_WORK_ISSUE_FLAGS);
+}
+
+/* Runs finish(data) in the task that issued the command, then completes it. */
+void rocm_xio_uring_complete(struct io_uring_cmd *cmd, void *data, int (*finish)(void *data, bool dead))
+{
+	struct rocm_xio_uring *kept = io_uring_cmd_to_pdu(cmd, struct rocm_xio_uring);
+
+	kept->data = data;
+	kept->finish = finish;
+	io_uring_cmd_complete_in_task(cmd, rocm_xio_uring_task_work);
 }

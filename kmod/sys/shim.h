@@ -6,6 +6,9 @@
 #include <linux/pgtable.h>
 
 struct device;
+struct file;
+struct io_uring_cmd;
+struct mm_struct;
 struct page;
 struct pci_dev;
 struct sg_table;
@@ -16,6 +19,8 @@ struct sg_table;
 int rocm_xio_claim(void);
 bool rocm_xio_unsafe_direct(void);
 u32 rocm_xio_max_client_mb(void);
+u32 rocm_xio_max_user_mb(void);
+u32 rocm_xio_max_client_queues(void);
 bool rocm_xio_has_driver_override(struct device *dev);
 u32 rocm_xio_pci_domain(struct pci_dev *pdev);
 u8 rocm_xio_pci_bus(struct pci_dev *pdev);
@@ -29,5 +34,14 @@ size_t rocm_xio_dma_addrs(struct sg_table *sgt, u64 *addrs, size_t n);
 void rocm_xio_iommu_flush(struct device *dev);
 pgprot_t rocm_xio_pgprot_uncached(pgprot_t prot);
 unsigned long rocm_xio_msecs_to_jiffies(unsigned int ms);
+bool rocm_xio_account_pinned(struct mm_struct *mm, u64 pages);
+void rocm_xio_unaccount_pinned(struct mm_struct *mm, u64 pages);
+u32 rocm_xio_uring_op(struct io_uring_cmd *cmd);
+u64 rocm_xio_uring_argument(struct io_uring_cmd *cmd);
+struct file *rocm_xio_uring_file(struct io_uring_cmd *cmd);
+bool rocm_xio_uring_must_not_block(unsigned int issue_flags);
+bool rocm_xio_uring_is_cancel(unsigned int issue_flags);
+void rocm_xio_uring_mark_cancelable(struct io_uring_cmd *cmd, unsigned int issue_flags);
+void rocm_xio_uring_complete(struct io_uring_cmd *cmd, void *data, int (*finish)(void *data, bool dead));
 
 #endif

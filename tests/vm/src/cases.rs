@@ -56,6 +56,18 @@ pub const CASES: &[Case] = &[
     case("life-lazy", "life,lazy,short", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("life-virtio", "life,short", || Machine::new().iommu(Iommu::Virtio).controller(&[])),
     case("life-no-iommu", "life,root", || Machine::new().controller(&[]).timeout(300)),
+    case("mediated", "mediated,iommu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    case("mediated-no-iommu", "mediated", || Machine::new().controller(&[]).timeout(300)),
+    case("mediated-amd", "mediated,iommu", || {
+        Machine::new().iommu(Iommu::Amd).controller(&["--dstrd", "10"]).timeout(300)
+    }),
+    case("mediated-virtio", "mediated,iommu", || {
+        Machine::new().iommu(Iommu::Virtio).controller(&[]).timeout(300)
+    }),
+    case("mediated-small", "mediated-small", || {
+        let limits = "--max-queue-entries 16 --mdts 3 --max-queues 1";
+        Machine::new().controller(&limits.split(' ').collect::<Vec<_>>())
+    }),
 ];
 
 /// The case of this name.

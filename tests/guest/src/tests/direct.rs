@@ -57,9 +57,14 @@ fn is_tainted_by_user() -> Result<bool> {
 fn refused() -> Result<()> {
     let node = Node::open(NODE)?;
     let info = node.info()?;
-    ensure!(info.direct == xio_uapi::DIRECT_REFUSED && info.queue_kinds == 0, "direct {}", info.direct);
+    let kinds = info.queue_kinds == xio_uapi::QUEUE_KIND_MEDIATED;
+    ensure!(info.direct == xio_uapi::DIRECT_REFUSED && kinds, "direct {}", info.direct);
     expect("QUEUE_CREATE", node.queue_create(8, -1), Errno::EPERM)?;
-    expect("BUFFER_ALLOC", node.buffer_alloc(4096), Errno::EPERM)
+    // Memory for the kernel's queue, whose physical addresses are not told.
+    let buffer = node.buffer_alloc(4096)?;
+    node.map(buffer.data_offset, 4096).context("mapping the data")?;
+    let table = node.map_with(buffer.table_offset, 4096, libc::PROT_READ, libc::MAP_SHARED);
+    expect("mapping the table", table, Errno::EPERM)
 }
 
 fn unsafe_direct() -> Result<()> {

@@ -28,6 +28,7 @@ mod claim;
 mod direct;
 mod kv;
 pub mod life;
+mod mediated;
 mod nvme;
 mod smoke;
 
@@ -47,6 +48,8 @@ const GROUPS: &[(&str, Group)] = &[
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),
     ("life", life::run),
+    ("mediated", mediated::run),
+    ("mediated-small", mediated::run_small),
     ("nvme", nvme::run),
     ("probe", smoke::probe),
     ("smoke", smoke::run),
@@ -54,7 +57,7 @@ const GROUPS: &[(&str, Group)] = &[
 
 /// The clients of all groups.
 const CLIENTS: &[&[(&str, Client)]] =
-    &[abi::CLIENTS, direct::CLIENTS, kv::CLIENTS, life::CLIENTS, nvme::CLIENTS];
+    &[abi::CLIENTS, direct::CLIENTS, kv::CLIENTS, life::CLIENTS, mediated::CLIENTS, nvme::CLIENTS];
 
 /// The client of this name.
 pub fn client(name: &str) -> Option<Client> {
