@@ -147,7 +147,9 @@ fn operations() -> Result<()> {
     ensure!(mixed[4].value_len == 199, "the true length is {}", mixed[4].value_len);
     let list: [u8; 4096] = data.read(60 << 10);
     let listed: Vec<_> = nvme_kv::list::Keys::new(&list)?.collect::<Result<_, _>>()?;
-    ensure!(listed.iter().map(|k| k.as_bytes()).eq(names[190..].iter().map(|n| &n[..])), "{listed:?}");
+    // What sorts behind them is of other tests.
+    let ours = listed.iter().map(|k| k.as_bytes()).take(10);
+    ensure!(ours.eq(names[190..].iter().map(|n| &n[..])), "{listed:?}");
     let mut delete: Vec<KvEntry> =
         names.iter().filter(|n| n[1] != 7).map(|k| entry(KV_DELETE, k, 0, 0, 0)).collect();
     succeed(&node, &mut delete)
