@@ -285,7 +285,7 @@ fn buffer_register(client: &Client, request: &mut BufferRegister) -> Result<Made
         return Err(EINVAL);
     }
     // Before what may take long.
-    with_hw(client, |client, hw| hw.admit(client, request.len))?;
+    with_hw(client, |client, hw| hw.admit_shared(client, request.len))?;
     let memory = UserMemory::pin(address, len, request.flags & xio_uapi::BUFFER_READ_ONLY == 0)?;
     with_hw(client, |client, hw| {
         let id = hw.register_buffer(client, memory)?;

@@ -81,14 +81,13 @@ impl Hw {
 
     /// Whether a client may make an object that takes so many bytes: nobody else has direct queues, and it and its user
     /// stay below their limits.
-    pub(crate) fn admit(&mut self, client: &Client, memory: u64) -> Result {
+    fn admit(&self, client: &Client, memory: u64) -> Result {
         if self.state != State::Live {
             return Err(ENODEV);
         }
         if self.owner.is_some_and(|owner| owner != client.id) {
             return Err(EBUSY);
         }
-        self.cleanse(client)?;
         if self.objects.len() >= MAX_OBJECTS {
             return Err(EDQUOT);
         }
@@ -107,12 +106,12 @@ impl Hw {
     /// The admin completion queue is in the domain that direct queues reach, so who has some can forge the completion
     /// of Delete Queue, and leave a queue behind that is then at work in the next one's memory. Of a reset the
     /// proof is a register.
+    ///
+    /// The same user is not kept waiting for that, unless this is the first of what others may have beside it.
     fn cleanse(&mut self, client: &Client) -> Result {
-        if self.direct_user.is_none_or(|user| user == client.user) {
-            return Ok(());
-        }
+        let Some(user) = self.direct_user else { return Ok(()) };
         if !self.objects.is_empty() {
-            return Err(EBUSY);
+            return if user == client.user { Ok(()) } else { Err(EBUSY) };
         }
         self.stop();
         self.start_again();
@@ -120,6 +119,12 @@ impl Hw {
             State::Live => Ok(()),
             _ => Err(ENODEV),
         }
+    }
+
+    /// The same for what others may have something beside: buffers, and calls of the kernel's queue.
+    pub(crate) fn admit_shared(&mut self, client: &Client, memory: u64) -> Result {
+        self.admit(client, memory)?;
+        self.cleanse(client)
     }
 
     /// Whether a client may have direct queues: the rule for what confines the device holds at this moment, and there
@@ -180,6 +185,10 @@ impl Hw {
             return Err(EINVAL);
         }
         self.admit_direct(client)?;
+        // A user's own direct queues may follow one another without a reset.
+        if self.direct_user.is_some_and(|user| user != client.user) {
+            self.cleanse(client)?;
+        }
         self.admit(client, QueuePair::memory(entries))?;
         let qid = self.free_qid().ok_or(ENOSPC)?;
         // Room first: once the controller knows the queue, it must not be lost.
@@ -227,14 +236,14 @@ impl Hw {
             return Err(EINVAL);
         }
         let pages = (len as usize).div_ceil(PAGE_SIZE);
-        self.admit(client, Buffer::memory(pages))?;
+        self.admit_shared(client, Buffer::memory(pages))?;
         let buffer = Buffer::alloc(self.dev, pages)?;
         self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
     }
 
     /// Makes a buffer of a user's memory.
     pub(crate) fn register_buffer(&mut self, client: &Client, memory: UserMemory) -> Result<u32> {
-        self.admit(client, Buffer::memory(memory.len()))?;
+        self.admit_shared(client, Buffer::memory(memory.len()))?;
         let buffer = Buffer::register(self.dev, memory)?;
         self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
     }

@@ -195,15 +195,16 @@ unsafe extern "C" fn uring_cmd(cmd: *mut bindings::io_uring_cmd, issue_flags: ff
         // io_uring calls again from a thread that may wait for locks.
         return EAGAIN.to_errno();
     }
-    // SAFETY: Just issued; marked before anybody can complete it.
+    // SAFETY: Just issued; marked before anybody can complete it, and without a lock that cancelling takes.
     let command = unsafe {
         shim::rocm_xio_uring_mark_cancelable(cmd, issue_flags);
         Command::new(cmd)
     };
-    match chardev::uring_submit(client, op, argument as usize, command) {
-        Ok(()) => -(bindings::EIOCBQUEUED as i32),
-        Err((e, _)) => e.to_errno(),
+    if let Err((e, command)) = chardev::uring_submit(client, op, argument as usize, command) {
+        // Not by the return value: a command that is marked must be completed, else it stays among the marked ones.
+        command.fail(e, issue_flags);
     }
+    -(bindings::EIOCBQUEUED as i32)
 }
 
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {

@@ -228,6 +228,11 @@ void rocm_xio_uring_mark_cancelable(struct io_uring_cmd *cmd, unsigned int issue
 	io_uring_cmd_mark_cancelable(cmd, issue_flags);
 }
 
+void rocm_xio_uring_fail(struct io_uring_cmd *cmd, int error, unsigned int issue_flags)
+{
+	io_uring_cmd_done(cmd, error, issue_flags);
+}
+
 static void rocm_xio_uring_task_work(struct io_tw_req tw_req, io_tw_token_t tw)
 {
 	struct io_uring_cmd *cmd = io_uring_cmd_from_tw(tw_req);

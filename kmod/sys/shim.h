@@ -49,6 +49,7 @@ struct file *rocm_xio_uring_file(struct io_uring_cmd *cmd);
 bool rocm_xio_uring_must_not_block(unsigned int issue_flags);
 bool rocm_xio_uring_is_cancel(unsigned int issue_flags);
 void rocm_xio_uring_mark_cancelable(struct io_uring_cmd *cmd, unsigned int issue_flags);
+void rocm_xio_uring_fail(struct io_uring_cmd *cmd, int error, unsigned int issue_flags);
 void rocm_xio_uring_complete(struct io_uring_cmd *cmd, void *data, int (*finish)(void *data, bool dead));
 u32 rocm_xio_iommu_gaps(struct device *dev);
 int rocm_xio_use_unconfined(void);

@@ -33,6 +33,11 @@ extern "C" {
     pub(super) fn rocm_xio_uring_must_not_block(issue_flags: ffi::c_uint) -> bool;
     pub(super) fn rocm_xio_uring_is_cancel(issue_flags: ffi::c_uint) -> bool;
     pub(super) fn rocm_xio_uring_mark_cancelable(cmd: *mut bindings::io_uring_cmd, issue_flags: ffi::c_uint);
+    pub(super) fn rocm_xio_uring_fail(
+        cmd: *mut bindings::io_uring_cmd,
+        error: ffi::c_int,
+        issue_flags: ffi::c_uint,
+    );
     pub(super) fn rocm_xio_uring_complete(
         cmd: *mut bindings::io_uring_cmd,
         data: *mut ffi::c_void,
