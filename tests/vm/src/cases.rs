@@ -67,16 +67,6 @@ pub const CASES: &[Case] = &[
     case("life-no-iommu", "life,root", || Machine::new().controller(&[]).timeout(300)),
     case("mediated", "mediated,iommu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("mediated-no-iommu", "mediated", || Machine::new().controller(&[]).timeout(300)),
-    case("mediated-amd", "mediated,iommu", || {
-        // QEMU's AMD IOMMU fails an assertion when small pages come where a huge one was.
-        let words = "transparent_hugepage=never";
-        Machine::new()
-            .iommu(Iommu::Amd)
-            .cmdline(ACCEPT)
-            .cmdline(words)
-            .controller(&["--dstrd", "10"])
-            .timeout(300)
-    }),
     case("mediated-virtio", "mediated,iommu", || {
         Machine::new().iommu(Iommu::Virtio).cmdline(ACCEPT).controller(&[]).timeout(300)
     }),
