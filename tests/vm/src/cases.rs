@@ -26,6 +26,13 @@ const fn case(name: &'static str, guest: &'static str, machine: fn() -> Machine)
     Case { name, guest, machine }
 }
 
+/// The machine of the demonstration.
+#[must_use]
+pub fn demo() -> Machine {
+    let options = ["--max-value", "67108864", "--capacity", "268435456"];
+    Machine::new().iommu(Iommu::Intel).controller(&options).kernel_image("/data/vmlinuz").timeout(300)
+}
+
 /// All cases, in the order in which they run.
 pub const CASES: &[Case] = &[
     case("smoke", "smoke", || Machine::new().nvme_disk()),
@@ -35,6 +42,7 @@ pub const CASES: &[Case] = &[
     case("claim", "claim", || {
         Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&["--css", "nvm"]).controller(&[])
     }),
+    case("demo", "demo", demo),
     case("kv", "kv", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("kv-dstrd10", "kv", || {
         Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"]).timeout(300)
