@@ -174,7 +174,10 @@ pub enum Error {
         key: Key,
     },
     /// No room for the value, or for one more key.
-    #[error("key {key}: the namespace{} is full: delete keys", capacity.map_or_else(String::new, |c| format!(" of {c} bytes")))]
+    #[error(
+        "key {key}: the namespace{} is full: delete keys",
+        capacity.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"))
+    )]
     Capacity {
         /// The key.
         key: Key,
