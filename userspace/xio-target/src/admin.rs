@@ -3,28 +3,36 @@
 
 use crate::controller::{Controller, Outcome};
 use crate::data;
+use crate::kv::Step;
 use nvme_kv::admin::{Command, CreateCq, CreateSq, NOT_ABORTED};
 use nvme_kv::{Sqe, Status};
 
 impl Controller {
-    /// Executes an admin command; `None` for one that is completed later.
-    pub(crate) fn admin(&mut self, sqe: &Sqe) -> Option<Outcome> {
+    /// Executes an admin command, or keeps it for later.
+    pub(crate) fn admin(&mut self, sqe: &Sqe) -> Step {
         let command = match Command::decode(sqe) {
             Ok(command) => command,
-            Err(status) => return Some(Err(status)),
+            Err(status) => return Step::Done(Err(status)),
         };
         log::debug!("{command:?}");
         if command == Command::AsyncEvent {
-            return self.events.request(sqe.cid.get()).err().map(Err);
+            return match self.events.request(sqe.cid.get()) {
+                Ok(()) => Step::Started,
+                Err(status) => Step::Done(Err(status)),
+            };
         }
-        Some(self.admin_now(command))
+        Step::Done(self.admin_now(command))
     }
 
     fn admin_now(&mut self, command: Command) -> Outcome {
         match command {
             Command::CreateCq(create) => self.create_cq(&create),
             Command::CreateSq(create) => self.create_sq(&create),
-            Command::DeleteSq { qid } => self.queues.delete_sq(qid).map(|()| 0),
+            Command::DeleteSq { qid } => {
+                self.queues.delete_sq(qid)?;
+                self.flights.orphan(Some(qid));
+                Ok(0)
+            }
             Command::DeleteCq { qid } => self.queues.delete_cq(qid).map(|()| 0),
             Command::Identify(command) => {
                 let bytes = self.identify(&command)?;

@@ -3,13 +3,15 @@
 
 use crate::event::{ErrorLog, Events};
 use crate::features::Features;
+use crate::flight::Flights;
 use crate::host::DmaFault;
-use crate::kv::Namespace;
+use crate::kv::{Namespace, Step};
 use crate::queues::{Fetch, Queues};
 use crate::store::{MemStore, Store};
 use crate::{CommandSets, Config, ConfigError, Host, NamespaceConfig};
 use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Vs};
-use nvme_kv::{Cqe, Sqe, Status};
+use nvme_kv::{Cqe, Status};
+use std::sync::Arc;
 
 /// Base 2.1.
 pub(crate) const VERSION: Vs = Vs(0).with_major(2).with_minor(1);
@@ -57,10 +59,6 @@ impl Counters {
         self.bytes_written += bytes as u64;
         self.writes += 1;
     }
-
-    const fn bytes(&self) -> u64 {
-        self.bytes_read + self.bytes_written
-    }
 }
 
 /// An NVMe Key Value controller plugged into a [`Host`].
@@ -73,25 +71,29 @@ pub struct Controller {
     pub(crate) events: Events,
     pub(crate) errors: ErrorLog,
     pub(crate) counters: Counters,
-    pub(crate) namespaces: Vec<Namespace>,
+    /// Namespace 1 first; `None` for one that is not attached.
+    pub(crate) namespaces: Vec<Option<Namespace>>,
+    pub(crate) flights: Flights,
+    /// Bytes of values moved, for taking turns.
+    pub(crate) moved: u64,
 }
 
 impl Controller {
     /// A controller that was just powered on, with empty namespaces in memory.
     pub fn new(config: Config, host: Host) -> Result<Self, ConfigError> {
-        Self::with_stores(config, host, |_, namespace| Box::new(MemStore::new(namespace)))
+        Self::with_stores(config, host, |_, namespace| Arc::new(MemStore::new(namespace)))
     }
 
     /// A controller that was just powered on; `open` gives the store of each namespace.
     pub fn with_stores(
         config: Config,
         host: Host,
-        mut open: impl FnMut(u32, &NamespaceConfig) -> Box<dyn Store>,
+        mut open: impl FnMut(u32, &NamespaceConfig) -> Arc<dyn Store>,
     ) -> Result<Self, ConfigError> {
         config.check()?;
         let namespaces = (1..)
             .zip(config.active_namespaces())
-            .map(|(nsid, namespace)| Namespace { config: namespace.clone(), store: open(nsid, namespace) });
+            .map(|(nsid, namespace)| Some(Namespace::new(namespace.clone(), open(nsid, namespace))));
         Ok(Self {
             namespaces: namespaces.collect(),
             queues: Queues::new(config.doorbells()),
@@ -100,6 +102,8 @@ impl Controller {
             events: Events::default(),
             errors: ErrorLog::default(),
             counters: Counters::default(),
+            flights: Flights::default(),
+            moved: 0,
             config,
             host,
         })
@@ -139,7 +143,7 @@ impl Controller {
 
     /// One pass over all queues; the number of commands that were completed. Never waits.
     pub fn poll(&mut self) -> usize {
-        let mut done = 0;
+        let mut done = self.land_all();
         let mut sqid = 0;
         // Commands create and delete queues.
         while self.is_running() && sqid < self.queues.len() {
@@ -244,17 +248,26 @@ impl Controller {
     fn disable(&mut self) {
         log::debug!("disabled");
         self.queues.clear();
+        self.flights.orphan(None);
         self.features = Features::default();
         self.events = Events::default();
         self.registers.csts = Csts::default();
     }
 
-    /// Shutdown (Base, section 3.6): takes no time.
+    /// Shutdown (Base, section 3.6): complete when all stores have flushed.
     fn shut_down(&mut self) {
-        for (nsid, namespace) in (1..).zip(&mut self.namespaces) {
-            if let Err(status) = namespace.store.flush() {
-                log::error!("namespace {nsid} can not be flushed: {status}");
+        self.flights.orphan(None);
+        match self.flush_all(0, 0, true) {
+            Step::Done(outcome) => self.shut_down_complete(outcome),
+            Step::Started | Step::Held => {
+                self.registers.csts = self.registers.csts.with_shst(Csts::SHST_OCCURRING);
             }
+        }
+    }
+
+    fn shut_down_complete(&mut self, outcome: Outcome) {
+        if let Err(status) = outcome {
+            log::error!("a store can not be flushed: {status}");
         }
         self.registers.csts = self.registers.csts.with_shst(Csts::SHST_COMPLETE);
     }
@@ -263,6 +276,29 @@ impl Controller {
     fn fail(&mut self, fault: DmaFault) {
         log::warn!("fatal: {fault}");
         self.registers.csts = self.registers.csts.with_cfs(1);
+        self.flights.orphan(None);
+    }
+
+    /// Completes the commands that stores have answered.
+    fn land_all(&mut self) -> usize {
+        let mut landed = self.flights.take();
+        let mut done = 0;
+        for (id, answer) in landed.drain(..) {
+            match self.land(id, answer) {
+                None => {}
+                Some((_, outcome, true)) => self.shut_down_complete(outcome),
+                Some((flight, outcome, false)) => {
+                    self.queues.landed(flight.sqid);
+                    match self.complete(flight.sqid, flight.cid, outcome) {
+                        Ok(()) => self.queues.signal(flight.sqid, &self.host),
+                        Err(fault) => self.fail(fault),
+                    }
+                    done += 1;
+                }
+            }
+        }
+        self.flights.recycle(landed);
+        done
     }
 
     /// Serves one submission queue for a while.
@@ -277,7 +313,7 @@ impl Controller {
 
     fn serve(&mut self, sqid: u16) -> Result<usize, DmaFault> {
         let mut done = if sqid == 0 { self.complete_events()? } else { 0 };
-        let end = self.counters.bytes() + TURN_BYTES;
+        let end = self.moved + TURN_BYTES;
         for _ in 0..TURN_COMMANDS {
             let sqe = match self.queues.fetch(sqid, &self.host)? {
                 Fetch::Command(sqe) => sqe,
@@ -289,23 +325,30 @@ impl Controller {
                     break;
                 }
             };
-            let outcome = if sqid == 0 { self.admin(&sqe) } else { Some(self.io(&sqe)) };
-            if let Some(outcome) = outcome {
-                self.complete(sqid, &sqe, outcome)?;
-                done += 1;
+            match if sqid == 0 { self.admin(&sqe) } else { self.io(sqid, &sqe) } {
+                Step::Done(outcome) => {
+                    if let Err(status) = outcome {
+                        log::debug!("queue {sqid} command {:#04x}: {status}", sqe.opcode);
+                    }
+                    self.complete(sqid, sqe.cid.get(), outcome)?;
+                    done += 1;
+                }
+                Step::Started if sqid != 0 => self.queues.started(sqid),
+                // Asynchronous Event Requests.
+                Step::Started => {}
+                Step::Held => {
+                    self.queues.hold(sqid, sqe);
+                    break;
+                }
             }
-            if self.counters.bytes() >= end {
+            if self.moved >= end {
                 break;
             }
         }
         Ok(done)
     }
 
-    fn complete(&mut self, sqid: u16, sqe: &Sqe, outcome: Outcome) -> Result<(), DmaFault> {
-        let cid = sqe.cid.get();
-        if let Err(status) = outcome {
-            log::debug!("queue {sqid} command {:#04x}: {status}", sqe.opcode);
-        }
+    fn complete(&mut self, sqid: u16, cid: u16, outcome: Outcome) -> Result<(), DmaFault> {
         self.queues.complete(sqid, |sqhd| completion(sqid, sqhd, cid, outcome), &self.host)
     }
 

@@ -48,7 +48,7 @@ impl Controller {
 
     fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
         let index = (nsid as usize).checked_sub(1).ok_or(Status::INVALID_NAMESPACE)?;
-        self.namespaces.get(index).ok_or(Status::INVALID_NAMESPACE)
+        self.namespaces.get(index).and_then(Option::as_ref).ok_or(Status::INVALID_NAMESPACE)
     }
 
     fn identify_controller(&self) -> identify::Controller {
@@ -85,8 +85,8 @@ impl Controller {
             return Err(Status::INVALID_NAMESPACE);
         }
         let mut list = identify::NamespaceList::new_zeroed();
-        let last = if any { self.namespaces.len() as u32 } else { 0 };
-        for (to, nsid) in list.nsid.iter_mut().zip(after + 1..=last) {
+        let attached = (1..).zip(&self.namespaces).filter(|(nsid, n)| any && *nsid > after && n.is_some());
+        for (to, (nsid, _)) in list.nsid.iter_mut().zip(attached) {
             *to = nsid.into();
         }
         Ok(list)
@@ -146,7 +146,7 @@ fn kv_namespace(namespace: &Namespace) -> identify::KvNamespace {
 fn independent(namespace: &Namespace) -> identify::IndependentNamespace {
     let mut ns = identify::IndependentNamespace::new_zeroed();
     ns.nsattr = if namespace.config.read_only { WRITE_PROTECTED } else { 0 };
-    ns.nstat = READY;
+    ns.nstat = if namespace.store.is_ready() { READY } else { 0 };
     ns
 }
 

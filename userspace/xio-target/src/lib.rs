@@ -13,7 +13,7 @@
 //! | `controller` | registers, enable, disable, shutdown, the pass over all queues |
 //! | `queues` | rings in host memory |
 //! | `admin`, `identify`, `features`, `log_page`, `event` | the admin command set |
-//! | `kv`, [`store`] | the Key Value command set and where pairs are kept |
+//! | `kv`, `flight`, [`store`] | the Key Value command set, its commands under way, and where pairs are kept |
 //! | [`vfio`] | PCI function, DMA and interrupts for a vfio-user client |
 #![warn(missing_docs)]
 
@@ -23,6 +23,7 @@ mod controller;
 mod data;
 mod event;
 mod features;
+mod flight;
 pub mod host;
 mod huge;
 mod identify;

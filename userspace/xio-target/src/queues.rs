@@ -62,6 +62,10 @@ struct SubmissionQueue {
     cqid: u16,
     /// Doorbell value that was found invalid and reported.
     bad_tail: Option<u32>,
+    /// A command that was fetched and is to be given out again.
+    held: Option<Sqe>,
+    /// Commands that will be completed later.
+    under_way: u32,
 }
 
 struct CompletionQueue {
@@ -73,18 +77,21 @@ struct CompletionQueue {
     /// Head doorbell as last read.
     head: u32,
     bad_head: Option<u32>,
+    /// Commands that will be completed to it later; room is kept for them.
+    reserved: u32,
 }
 
 impl CompletionQueue {
     fn new(memory: Memory, entries: u32, vector: Option<u16>) -> Option<Self> {
         let ring = CqProducer::new(entries)?;
-        Some(Self { memory, ring, vector, signal: false, head: 0, bad_head: None })
+        Some(Self { memory, ring, vector, signal: false, head: 0, bad_head: None, reserved: 0 })
     }
 }
 
 impl SubmissionQueue {
     fn new(memory: Memory, entries: u32, cqid: u16) -> Option<Self> {
-        Some(Self { memory, ring: SqConsumer::new(entries)?, cqid, bad_tail: None })
+        let ring = SqConsumer::new(entries)?;
+        Some(Self { memory, ring, cqid, bad_tail: None, held: None, under_way: 0 })
     }
 }
 
@@ -92,7 +99,8 @@ impl SubmissionQueue {
 pub(crate) enum Fetch {
     /// Nothing to do: no queue, no command, or no room for its completion.
     Idle,
-    /// A command. It must be completed, or never be, before the next one is fetched.
+    /// A command. Before the next one is fetched it is completed, [started](Queues::started) or
+    /// [held](Queues::hold).
     Command(Sqe),
     /// A doorbell of the queue got a value that is no index; told once for each value.
     BadDoorbell,
@@ -178,11 +186,12 @@ impl Queues {
         Ok(())
     }
 
-    /// Delete I/O Submission Queue (Base, section 5.2.4). Commands that were not fetched are never completed.
+    /// Delete I/O Submission Queue (Base, section 5.2.4). Commands that were not completed never are.
     pub(crate) fn delete_sq(&mut self, qid: u16) -> Result<(), Status> {
-        match self.sq.get_mut(usize::from(qid)) {
-            Some(queue @ Some(_)) if qid != 0 => *queue = None,
-            _ => return Err(Status::INVALID_QUEUE_ID),
+        let queue = self.sq.get_mut(usize::from(qid)).filter(|_| qid != 0).and_then(Option::take);
+        let queue = queue.ok_or(Status::INVALID_QUEUE_ID)?;
+        if let Some(cq) = self.cq.get_mut(usize::from(queue.cqid)).and_then(Option::as_mut) {
+            cq.reserved = cq.reserved.saturating_sub(queue.under_way);
         }
         trim(&mut self.sq);
         Ok(())
@@ -216,6 +225,9 @@ impl Queues {
         let Some(sq) = self.sq.get_mut(usize::from(sqid)).and_then(Option::as_mut) else {
             return Ok(Fetch::Idle);
         };
+        if let Some(sqe) = sq.held.take() {
+            return Ok(Fetch::Command(sqe));
+        }
         let slot = match sq.ring.pop(tail) {
             Ok(Some(slot)) => slot,
             Ok(None) => return Ok(Fetch::Idle),
@@ -238,13 +250,38 @@ impl Queues {
             return Ok(false);
         };
         let head = host.doorbells.load(self.doorbells.cq_head(cqid));
-        match cq.ring.has_room(head) {
+        match cq.ring.room(head) {
             Ok(room) => {
                 (cq.head, cq.bad_head) = (head, None);
-                Ok(room)
+                Ok(room > cq.reserved)
             }
             Err(bad) if cq.bad_head.replace(bad.0) != Some(bad.0) => Err(bad),
             Err(_) => Ok(false),
+        }
+    }
+
+    /// The command that was fetched last will be completed later.
+    pub(crate) fn started(&mut self, sqid: u16) {
+        self.reserve(sqid, |n| n.saturating_add(1));
+    }
+
+    /// A command that was started is to be completed now.
+    pub(crate) fn landed(&mut self, sqid: u16) {
+        self.reserve(sqid, |n| n.saturating_sub(1));
+    }
+
+    fn reserve(&mut self, sqid: u16, change: impl Fn(u32) -> u32) {
+        let Some(sq) = self.sq.get_mut(usize::from(sqid)).and_then(Option::as_mut) else { return };
+        sq.under_way = change(sq.under_way);
+        if let Some(cq) = self.cq.get_mut(usize::from(sq.cqid)).and_then(Option::as_mut) {
+            cq.reserved = change(cq.reserved);
+        }
+    }
+
+    /// The command that was fetched last is to be fetched again.
+    pub(crate) fn hold(&mut self, sqid: u16, sqe: Sqe) {
+        if let Some(sq) = self.sq.get_mut(usize::from(sqid)).and_then(Option::as_mut) {
+            sq.held = Some(sqe);
         }
     }
 
