@@ -2,9 +2,13 @@
 //! Command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
+use xio_target::store::{EmbeddedStore, MemStore, Store};
 use xio_target::{CommandSets, Config, NamespaceConfig};
 
 /// A software NVMe Key Value controller for virtual machines.
@@ -21,7 +25,7 @@ pub(crate) enum Command {
     ///
     /// QEMU needs shared memory, as in `-machine q35,memory-backend=mem
     /// -object memory-backend-memfd,id=mem,size=1G,share=on`. One client is served at a time; what is stored stays
-    /// until this program ends, which SIGTERM and SIGINT ask for.
+    /// until this program ends, or for good with `--data`. SIGTERM and SIGINT ask for the end.
     Serve(Serve),
 }
 
@@ -40,6 +44,10 @@ pub(crate) struct Serve {
     /// Unix socket to make and listen on.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: PathBuf,
+    /// Folder that keeps what is stored, made if it is not there; a completed Store is on its medium. Without it,
+    /// everything is in memory and gone with this program.
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
     /// Say what happens, on standard error; twice for every admin command and mapping.
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -113,12 +121,52 @@ impl Serve {
         }
     }
 
+    /// The controller that is asked for, and a store for each of its namespaces.
+    pub(crate) fn open(&self) -> io::Result<(Config, Vec<Arc<dyn Store>>)> {
+        let mut config = self.config();
+        let Some(folder) = &self.data else {
+            let stores = config.namespaces.iter().map(|ns| Arc::new(MemStore::new(ns)) as Arc<dyn Store>);
+            let stores = stores.collect();
+            return Ok((config, stores));
+        };
+        std::fs::create_dir_all(folder)?;
+        if self.serial.is_none() {
+            config.serial = kept_serial(folder, &config.serial)?;
+        }
+        let stores = (1..).zip(&config.namespaces).map(|(nsid, namespace)| {
+            let place = folder.join(format!("namespace-{nsid}"));
+            let store = EmbeddedStore::open(&place, namespace)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.display())))?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        });
+        let stores = stores.collect::<io::Result<_>>()?;
+        Ok((config, stores))
+    }
+
     /// Two controllers of one machine must differ in it, also when their processes have the same identifier, each in
     /// its own container.
     fn unique_serial(&self) -> String {
         let mut hasher = DefaultHasher::new();
         (&self.socket, std::process::id()).hash(&mut hasher);
         format!("XIO{:016X}", hasher.finish())
+    }
+}
+
+/// The serial number that belongs to a folder, so that hosts find the same namespaces again.
+fn kept_serial(folder: &Path, new: &str) -> io::Result<String> {
+    let file = folder.join("serial");
+    match std::fs::read_to_string(&file) {
+        Ok(serial) => Ok(serial.trim_end().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Whole or not at all, also when this program is killed.
+            let fresh = folder.join("serial.new");
+            std::fs::write(&fresh, format!("{new}\n"))?;
+            File::open(&fresh)?.sync_all()?;
+            std::fs::rename(&fresh, &file)?;
+            File::open(folder)?.sync_all()?;
+            Ok(new.to_owned())
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -32,7 +32,8 @@ fn serve(options: &cli::Serve) -> io::Result<()> {
     signals.add(Signal::SIGINT);
     signals.thread_block()?;
     let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
-    let mut server = Server::new(options.config())?;
+    let (config, stores) = options.open()?;
+    let mut server = Server::with_stores(config, stores)?;
     let listener = Listener::bind(&options.socket)?;
     log::info!("listening on {}", options.socket.display());
     server.run(&listener, stop.as_fd())

@@ -42,6 +42,20 @@ impl Budget {
         Self { used: AtomicU64::new(0), limit }
     }
 
+    /// With something in use already, perhaps more than the limit is now.
+    pub(super) const fn starting_at(used: u64, limit: u64) -> Self {
+        Self { used: AtomicU64::new(used), limit }
+    }
+
+    pub(super) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// For the one who alone changes it.
+    pub(super) fn set(&self, used: u64) {
+        self.used.store(used, Ordering::Relaxed);
+    }
+
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }

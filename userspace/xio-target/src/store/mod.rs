@@ -5,9 +5,11 @@
 //! [`Promise`]. Many requests can be under way. What changes one key is done in the order in which it was asked.
 
 mod answer;
+mod embedded;
 mod mem;
 
 pub use answer::{Answers, Later, Promise};
+pub use embedded::EmbeddedStore;
 pub use mem::MemStore;
 
 use nvme_kv::kv::Condition;

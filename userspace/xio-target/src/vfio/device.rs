@@ -8,7 +8,8 @@ use super::pci::{self, ConfigSpace};
 use super::poller::Poller;
 use super::socket::Message;
 use super::wire::{self, command, parse};
-use crate::{Config, Controller, Host};
+use crate::store::{MemStore, Store};
+use crate::{Config, Controller, Host, NamespaceConfig};
 use nix::errno::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -47,13 +48,20 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(config: Config) -> io::Result<Self> {
+    pub(super) fn new(config: Config, stores: Vec<Arc<dyn Store>>) -> io::Result<Self> {
         config.check().map_err(io::Error::other)?;
+        if stores.len() != config.namespaces.len() {
+            return Err(io::Error::other("there must be one store for each namespace"));
+        }
         let bar = Arc::new(Bar::new(&config)?);
         let (dma, vectors) = (Arc::new(DmaTable::default()), Arc::new(Vectors::new(config.vectors())));
         let space = ConfigSpace::new(bar.layout, config.vectors());
         let host = Host { memory: dma.clone(), doorbells: bar.clone(), interrupts: vectors.clone() };
-        let controller = Controller::new(config, host).map_err(io::Error::other)?;
+        let mut stores = stores.into_iter();
+        let open = |_, namespace: &NamespaceConfig| {
+            stores.next().unwrap_or_else(|| Arc::new(MemStore::new(namespace)))
+        };
+        let controller = Controller::with_stores(config, host, open).map_err(io::Error::other)?;
         Ok(Self { poller: Poller::start(controller)?, dma, vectors, bar, space, negotiated: false })
     }
 

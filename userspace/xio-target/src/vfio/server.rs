@@ -3,6 +3,7 @@
 
 use super::device::Device;
 use super::socket::{wait, Connection, Ended};
+use crate::store::{MemStore, Store};
 use crate::Config;
 use std::fs;
 use std::io;
@@ -10,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A controller that vfio-user clients can plug in.
 pub struct Server {
@@ -17,9 +19,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// A controller that was just powered on.
+    /// A controller that was just powered on, with empty namespaces in memory.
     pub fn new(config: Config) -> io::Result<Self> {
-        Ok(Self { device: Device::new(config)? })
+        let stores = config.namespaces.iter().map(|ns| Arc::new(MemStore::new(ns)) as Arc<dyn Store>);
+        let stores = stores.collect();
+        Self::with_stores(config, stores)
+    }
+
+    /// A controller that was just powered on, with a store for each namespace.
+    pub fn with_stores(config: Config, stores: Vec<Arc<dyn Store>>) -> io::Result<Self> {
+        Ok(Self { device: Device::new(config, stores)? })
     }
 
     /// Serves clients until `stop` can be read.
