@@ -67,6 +67,9 @@ pub(crate) struct Serve {
     /// Queues must be contiguous.
     #[arg(long)]
     contiguous_queues: bool,
+    /// Controller Memory Buffer, a multiple of 2M; 0 for none. Queues, lists and values may be in it.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
+    cmb: u64,
     /// Namespaces, all alike.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
     namespaces: u16,
@@ -111,6 +114,7 @@ impl Serve {
             dstrd: self.dstrd,
             mdts: self.mdts,
             contiguous_queues: self.contiguous_queues,
+            cmb: self.cmb,
             namespaces: vec![namespace; self.namespaces.into()],
             css: match self.css {
                 Sets::Kv => CommandSets::KeyValue,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The controller: registers, what enabling, disabling and shutting down do, and the pass over all queues.
 
+use crate::cmb::Cmb;
 use crate::event::{ErrorLog, Events};
 use crate::features::Features;
 use crate::flight::Flights;
-use crate::host::DmaFault;
+use crate::host::{DmaFault, HostMemory};
 use crate::kv::{Namespace, Step};
 use crate::queues::{Fetch, Queues};
 use crate::store::{MemStore, Store};
@@ -74,6 +75,7 @@ pub struct Controller {
     /// Namespace 1 first; `None` for one that is not attached.
     pub(crate) namespaces: Vec<Option<Namespace>>,
     pub(crate) flights: Flights,
+    cmb: Option<Cmb>,
     /// Bytes of values moved, for taking turns.
     pub(crate) moved: u64,
 }
@@ -103,10 +105,23 @@ impl Controller {
             errors: ErrorLog::default(),
             counters: Counters::default(),
             flights: Flights::default(),
+            cmb: None,
             moved: 0,
             config,
             host,
         })
+    }
+
+    /// Gives the controller its Controller Memory Buffer: memory of the size that the configuration says, by offset,
+    /// which is BAR 2. Without a size there is none.
+    #[must_use]
+    pub fn with_cmb(mut self, buffer: Arc<dyn HostMemory>) -> Self {
+        if self.config.cmb > 0 {
+            let cmb = Cmb::new(self.host.memory.clone(), buffer, self.config.cmb);
+            self.host.memory = cmb.memory();
+            self.cmb = Some(cmb);
+        }
+        self
     }
 
     /// Its configuration.
@@ -157,6 +172,9 @@ impl Controller {
     pub fn reset(&mut self) {
         self.disable();
         self.registers = Registers::default();
+        if let Some(cmb) = &mut self.cmb {
+            cmb.set_control(0);
+        }
     }
 
     fn cap(&self) -> Cap {
@@ -171,6 +189,7 @@ impl Controller {
             .with_to(READY_TIMEOUT.into())
             .with_dstrd(self.config.dstrd.into())
             .with_css(css)
+            .with_cmbs(self.cmb.is_some().into())
             .with_crms(READY_WITH_MEDIA)
     }
 
@@ -178,6 +197,7 @@ impl Controller {
         const CAP_HIGH: usize = offset::CAP + 4;
         const ASQ_HIGH: usize = offset::ASQ + 4;
         const ACQ_HIGH: usize = offset::ACQ + 4;
+        const CMBMSC_HIGH: usize = offset::CMBMSC + 4;
         let r = &self.registers;
         match at {
             offset::CAP => self.cap().0 as u32,
@@ -191,6 +211,11 @@ impl Controller {
             offset::ACQ => r.acq as u32,
             ACQ_HIGH => (r.acq >> 32) as u32,
             offset::CRTO => READY_TIMEOUT,
+            offset::CMBLOC => self.cmb.as_ref().map_or(0, Cmb::location),
+            offset::CMBSZ => self.cmb.as_ref().map_or(0, Cmb::size),
+            offset::CMBMSC => self.cmb.as_ref().map_or(0, Cmb::control) as u32,
+            CMBMSC_HIGH => (self.cmb.as_ref().map_or(0, Cmb::control) >> 32) as u32,
+            offset::CMBSTS => self.cmb.as_ref().map_or(0, Cmb::status),
             _ => 0,
         }
     }
@@ -198,6 +223,7 @@ impl Controller {
     fn set_register(&mut self, at: usize, value: u32) {
         const ASQ_HIGH: usize = offset::ASQ + 4;
         const ACQ_HIGH: usize = offset::ACQ + 4;
+        const CMBMSC_HIGH: usize = offset::CMBMSC + 4;
         // Base, sections 3.1.4.8 to 3.1.4.10: only while disabled.
         let r = &mut self.registers;
         let disabled = r.cc.en() == 0;
@@ -208,10 +234,17 @@ impl Controller {
             ASQ_HIGH if disabled => r.asq = r.asq & 0xffff_ffff | u64::from(value) << 32,
             offset::ACQ if disabled => r.acq = r.acq & !0xffff_ffff | u64::from(value & !0xfff),
             ACQ_HIGH if disabled => r.acq = r.acq & 0xffff_ffff | u64::from(value) << 32,
+            offset::CMBMSC | CMBMSC_HIGH => self.set_cmbmsc(at == CMBMSC_HIGH, value),
             // Interrupts are masked in the MSI-X table.
             offset::INTMS | offset::INTMC => {}
             _ => log::debug!("write of {value:#x} to register {at:#x} ignored"),
         }
+    }
+
+    fn set_cmbmsc(&mut self, high: bool, value: u32) {
+        let Some(cmb) = &mut self.cmb else { return };
+        let (old, value) = (cmb.control(), u64::from(value));
+        cmb.set_control(if high { old & 0xffff_ffff | value << 32 } else { old & !0xffff_ffff | value });
     }
 
     /// Base, section 3.1.4.5.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`host`] | what a controller needs of its host |
 //! | `config` | its limits |
+//! | `cmb` | Controller Memory Buffer |
 //! | `controller` | registers, enable, disable, shutdown, the pass over all queues |
 //! | `queues` | rings in host memory |
 //! | `admin`, `identify`, `features`, `log_page`, `event` | the admin command set |
@@ -18,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod admin;
+mod cmb;
 mod config;
 mod controller;
 mod data;

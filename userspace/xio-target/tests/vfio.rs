@@ -4,11 +4,11 @@
 mod common;
 
 use common::client::*;
-use common::{key, pattern};
+use common::{key, pattern, Bus};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nvme_kv::kv::Condition;
-use nvme_kv::regs::Csts;
+use nvme_kv::regs::{offset, Cmbloc, Cmbsz, Csts};
 use nvme_kv::{DataPointer, Status};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -62,6 +62,53 @@ fn a_client_stores_and_the_next_one_retrieves() {
     d.enable(16);
     d.create(1, 64);
     assert_eq!(d.retrieve(1, &key("kept"), 1 << 20), Ok((value, 1 << 20)));
+    drop(serving.stop());
+}
+
+#[test]
+fn spec_base_8_2_1_everything_in_the_controller_memory_buffer() {
+    const SIZE: u64 = 4 << 20;
+    const AT: u64 = 0x12_3460_0000;
+    let (serving, stream) = Serving::start(Server::new(Config { cmb: SIZE, ..Config::default() }).unwrap());
+    let mut d = plug(stream);
+    assert_eq!((d.cap().cmbs(), d.register(offset::CMBSZ), d.register(offset::CMBLOC)), (1, 0, 0));
+    let (size, file) = d.bus.map_region(2);
+    assert_eq!(size, SIZE);
+    d.bus.cmb = Some((AT, file));
+    d.bus.write_register(offset::CMBMSC, &(AT | 3).to_le_bytes());
+    let cmbsz = Cmbsz(d.register(offset::CMBSZ));
+    let cmbloc = Cmbloc(d.register(offset::CMBLOC));
+    assert_eq!((cmbsz.bytes(), cmbloc.bir(), cmbloc.ofst()), (Some(SIZE), 2, 0));
+    assert_eq!((cmbsz.sqs(), cmbsz.cqs(), cmbsz.lists(), cmbsz.rds(), cmbsz.wds()), (1, 1, 1, 1, 1));
+    assert_eq!(d.register(offset::CMBSTS), 0);
+    // Admin queues in memory of the machine, then all else in the buffer: queues, lists and values.
+    d.enable(16);
+    d.create(1, 16);
+    d.allocate_from(AT);
+    d.create(2, 16);
+    let value = pattern(1 << 20, 5);
+    assert_eq!(d.store(2, &key("a"), &value, Condition::Always), Ok(0));
+    assert_eq!(d.retrieve(2, &key("a"), 1 << 20), Ok((value.clone(), 1 << 20)));
+    // From one to the other.
+    assert_eq!(d.retrieve(1, &key("a"), 1 << 20), Ok((value, 1 << 20)));
+    // Controller resets leave it as it is.
+    d.disable();
+    d.enable(16);
+    assert_eq!(d.csts(), Csts(1));
+    // Behind its end, and when it is closed, there is nothing.
+    let at = |prp1| nvme_kv::kv::Command::Retrieve {
+        key: key("a"),
+        len: 4096,
+        options: Default::default(),
+        data: DataPointer { prp1, prp2: 0 },
+    };
+    d.allocate_from(BASE + (4 << 20));
+    d.create(1, 16);
+    assert_eq!(d.kv(1, at(AT + SIZE - 4096)), Ok(1 << 20));
+    assert_eq!(d.kv(1, at(AT + SIZE)), Err(Status::DATA_TRANSFER_ERROR));
+    d.bus.write_register(offset::CMBMSC, &1u64.to_le_bytes());
+    assert_eq!(d.register(offset::CMBMSC), 1);
+    assert_eq!(d.kv(1, at(AT)), Err(Status::DATA_TRANSFER_ERROR));
     drop(serving.stop());
 }
 

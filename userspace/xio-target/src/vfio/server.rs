@@ -75,7 +75,7 @@ impl Server {
         }
         match reply {
             Ok(reply) => {
-                let fd = reply.file.then(|| self.device.file());
+                let fd = reply.file.and_then(|bar| self.device.file(bar));
                 connection.send(&header.reply(reply.payload.len()), &reply.payload, fd)?;
             }
             Err(errno) => connection.send(&header.error(errno), &[], None)?,

@@ -135,6 +135,28 @@ pub struct Machine {
     pub client: Client,
     memory: File,
     bar: File,
+    /// Memory of the controller: first address and file.
+    pub cmb: Option<(u64, File)>,
+}
+
+impl Machine {
+    /// The file that an address is in, and the place there.
+    fn place(&self, addr: u64) -> (&File, u64) {
+        match &self.cmb {
+            Some((base, file)) if addr >= *base => (file, addr - base),
+            _ => (&self.memory, addr - BASE),
+        }
+    }
+
+    /// Maps a region that can be mapped as a whole: its size and file.
+    pub fn map_region(&mut self, index: u32) -> (u64, File) {
+        let ask = [words(&[64, 0, index, 0]), longs(&[0, 0])].concat();
+        let info = self.client.call(GET_REGION_INFO, &ask).unwrap();
+        assert_eq!((word(&info, 0), word(&info, 1), word(&info, 2)), (64, 0b1111, index));
+        let size = u64::from_ne_bytes(info[16..24].try_into().unwrap());
+        assert_eq!(info[32..], [words(&[0x0001_0001, 0, 1, 0]), longs(&[0, size])].concat());
+        (size, File::from(self.client.fds.pop().unwrap()))
+    }
 }
 
 impl Bus for Machine {
@@ -151,10 +173,12 @@ impl Bus for Machine {
         self.bar.write_all_at(&value.to_le_bytes(), offset as u64).unwrap();
     }
     fn peek(&self, addr: u64, to: &mut [u8]) {
-        self.memory.read_exact_at(to, addr - BASE).unwrap();
+        let (file, at) = self.place(addr);
+        file.read_exact_at(to, at).unwrap();
     }
     fn poke(&mut self, addr: u64, from: &[u8]) {
-        self.memory.write_all_at(from, addr - BASE).unwrap();
+        let (file, at) = self.place(addr);
+        file.write_all_at(from, at).unwrap();
     }
     fn work(&mut self) {
         thread::sleep(Duration::from_micros(50));
@@ -182,5 +206,5 @@ pub fn plug(stream: UnixStream) -> Driver<Machine> {
     let memory = memory();
     client.map(BASE, 0, MEMORY, 3, &memory).unwrap();
     client.write_config(4, 6);
-    Driver::new(Machine { client, memory, bar }, BASE)
+    Driver::new(Machine { client, memory, bar, cmb: None }, BASE)
 }

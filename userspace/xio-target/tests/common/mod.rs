@@ -55,6 +55,11 @@ impl<B: Bus> Driver<B> {
         Self { bus, free: base, pairs: BTreeMap::new(), doorbells: None }
     }
 
+    /// From now on memory is taken from `base` on.
+    pub fn allocate_from(&mut self, base: u64) {
+        self.free = base;
+    }
+
     pub fn cap(&mut self) -> Cap {
         let mut cap = [0; 8];
         self.bus.read_register(offset::CAP, &mut cap);
