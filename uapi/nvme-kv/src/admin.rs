@@ -58,6 +58,13 @@ pub mod event {
     /// Information of an error: a value that is no index of the queue was written to a doorbell.
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
 
+    /// Type: notice.
+    pub const NOTICE: u8 = 2;
+    /// Information of a notice: a namespace was attached, detached or changed.
+    pub const NAMESPACE_CHANGED: u8 = 0;
+    /// Asynchronous Event Configuration: tell of changed namespaces.
+    pub const CONFIG_NAMESPACE: u32 = 1 << 8;
+
     /// Dword 0: type, information, and the log page to read.
     pub const fn dword(kind: u8, information: u8, log: u8) -> u32 {
         (kind & 7) as u32 | (information as u32) << 8 | (log as u32) << 16

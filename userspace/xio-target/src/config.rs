@@ -135,13 +135,21 @@ pub enum ConfigError {
 /// Most bytes of doorbells.
 const MAX_DOORBELLS: usize = 256 << 20;
 /// Most namespaces: what one namespace list holds.
-const MAX_NAMESPACES: u64 = 1024;
+pub(crate) const MAX_NAMESPACES: u64 = 1024;
 /// Most interrupt vectors.
 const MAX_VECTORS: u16 = 64;
 
 /// Linux shares a buffer with other devices only in pieces of this size.
 const CMB_UNIT: u64 = 2 << 20;
 const MAX_CMB: u64 = 2 << 30;
+
+impl NamespaceConfig {
+    /// Refuses what no namespace can be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        range("max_key", self.max_key, 1, Key::MAX as u64)?;
+        range("max_value", self.max_value, 1, u64::from(u32::MAX))
+    }
+}
 
 impl Config {
     /// Interrupt vectors: one for each queue pair and the admin queue, 64 at most.
@@ -191,10 +199,7 @@ impl Config {
         range("dstrd", self.dstrd, 0, 15)?;
         range("mdts", self.mdts, 0, 51)?;
         range("number of namespaces", self.namespaces.len() as u64, 0, MAX_NAMESPACES)?;
-        for namespace in &self.namespaces {
-            range("max_key", namespace.max_key, 1, Key::MAX as u64)?;
-            range("max_value", namespace.max_value, 1, u64::from(u32::MAX))?;
-        }
+        self.namespaces.iter().try_for_each(NamespaceConfig::check)?;
         range("cmb", self.cmb, 0, MAX_CMB)?;
         if self.cmb % CMB_UNIT != 0 {
             return Err(ConfigError::Multiple { name: "cmb", value: self.cmb, unit: CMB_UNIT });

@@ -48,6 +48,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_written: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
+    pub(crate) failed: u64,
 }
 
 impl Counters {
@@ -382,6 +383,7 @@ impl Controller {
     }
 
     fn complete(&mut self, sqid: u16, cid: u16, outcome: Outcome) -> Result<(), DmaFault> {
+        self.counters.failed += u64::from(outcome.is_err());
         self.queues.complete(sqid, |sqhd| completion(sqid, sqhd, cid, outcome), &self.host)
     }
 

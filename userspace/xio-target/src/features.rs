@@ -25,6 +25,11 @@ pub(crate) struct Features {
 type Id = (u8, u16);
 
 impl Features {
+    /// What the host wants to be told of.
+    pub(crate) fn wanted_events(&self) -> u32 {
+        self.set.get(&(feature::ASYNC_EVENT_CONFIGURATION, 0)).copied().unwrap_or(0)
+    }
+
     /// Get Features: dword 0 of the completion.
     pub(crate) fn get(&self, get: &Feature, config: &Config) -> Result<u32, Status> {
         let id = identify(get, config)?;

@@ -139,6 +139,11 @@ impl Flights {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        (self.slots.len() - self.free.len()) as u64
+    }
+
     /// Identifiers and answers that arrived; to be given back with [`recycle`](Self::recycle).
     pub(crate) fn take(&mut self) -> Vec<(u64, Answer)> {
         let mut landed = std::mem::take(&mut self.landed);

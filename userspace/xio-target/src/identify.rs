@@ -31,24 +31,32 @@ impl Controller {
             // A command set that is not there has no namespaces.
             cns::CSI_ACTIVE_NAMESPACES => bytes(&self.active(command.nsid, kv)?),
             cns::DESCRIPTORS => self.descriptors(command.nsid)?,
+            // Base, section 3.2.1.5: zeros for a namespace that is not attached.
             cns::CSI_NAMESPACE if command.csi == csi::KV => {
-                bytes(&kv_namespace(self.namespace(command.nsid)?))
+                self.slot(command.nsid)?.map_or([0; identify::SIZE], |ns| bytes(&kv_namespace(ns)))
             }
             cns::CSI_CONTROLLER if kv => {
                 let mut c = identify::KvController::new_zeroed();
                 c.ver = KV_VERSION.0.into();
                 bytes(&c)
             }
-            cns::INDEPENDENT_NAMESPACE => bytes(&independent(self.namespace(command.nsid)?)),
+            cns::INDEPENDENT_NAMESPACE => {
+                self.slot(command.nsid)?.map_or([0; identify::SIZE], |ns| bytes(&independent(ns)))
+            }
             cns::COMMAND_SETS => self.command_sets(command.cntid)?,
             _ => return Err(Status::INVALID_FIELD),
         };
         Ok(bytes)
     }
 
-    fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
+    /// A namespace; `None` for one that is not attached.
+    fn slot(&self, nsid: u32) -> Result<Option<&Namespace>, Status> {
         let index = (nsid as usize).checked_sub(1).ok_or(Status::INVALID_NAMESPACE)?;
-        self.namespaces.get(index).and_then(Option::as_ref).ok_or(Status::INVALID_NAMESPACE)
+        self.namespaces.get(index).map(Option::as_ref).ok_or(Status::INVALID_NAMESPACE)
+    }
+
+    fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
+        self.slot(nsid)?.ok_or(Status::INVALID_NAMESPACE)
     }
 
     fn identify_controller(&self) -> identify::Controller {
@@ -70,6 +78,7 @@ impl Controller {
         c.elpe = (LOG_ENTRIES - 1) as u8;
         // Sizes of entries, smallest and largest, as powers of 2.
         (c.sqes, c.cqes) = (0x66, 0x44);
+        c.oaes = identify::Controller::OAES_NAMESPACE.into();
         c.nn = (self.namespaces.len() as u32).into();
         c.vwc = identify::Controller::VWC_FLUSH_ALL;
         let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{}", text(&self.uuid(0)));

@@ -122,8 +122,9 @@ impl Controller {
 
     fn start(&mut self, nsid: u32, sqid: u16, cid: u16, command: Command) -> Result<Step, Status> {
         let index = (nsid as usize).checked_sub(1).ok_or(Status::INVALID_NAMESPACE)?;
-        let namespace = self.namespaces.get(index).and_then(Option::as_ref);
-        let namespace = namespace.ok_or(Status::INVALID_NAMESPACE)?;
+        let namespace = self.namespaces.get(index).ok_or(Status::INVALID_NAMESPACE)?;
+        // Base, section 3.2.1.5: one that is not attached.
+        let namespace = namespace.as_ref().ok_or(Status::INVALID_FIELD)?;
         namespace.check(&command, self.config.max_transfer())?;
         let need = namespace.need(&command);
         if !namespace.load.has_room(need) {

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`host`] | what a controller needs of its host |
 //! | `config` | its limits |
+//! | `attach` | namespaces come and go; statistics |
 //! | `cmb` | Controller Memory Buffer |
 //! | `controller` | registers, enable, disable, shutdown, the pass over all queues |
 //! | `queues` | rings in host memory |
@@ -19,6 +20,7 @@
 #![warn(missing_docs)]
 
 mod admin;
+mod attach;
 mod cmb;
 mod config;
 mod controller;
@@ -35,6 +37,7 @@ mod queues;
 pub mod store;
 pub mod vfio;
 
+pub use attach::{AttachError, Attached, Statistics};
 pub use config::{CommandSets, Config, ConfigError, NamespaceConfig};
 pub use controller::Controller;
 pub use host::Host;

@@ -3,9 +3,10 @@
 
 use crate::controller::{Controller, FIRMWARE};
 use crate::identify::ascii;
+use crate::kv::ALL;
 use nvme_kv::admin::{opcode as admin, GetLogPage};
 use nvme_kv::kv::opcode as kv;
-use nvme_kv::{csi, log, Status};
+use nvme_kv::{csi, identify, log, Status};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -33,8 +34,8 @@ impl Controller {
         let start = usize::try_from(command.offset).ok().filter(|start| *start <= page.len());
         let rest = page.get(start.ok_or(Status::INVALID_FIELD)?..).unwrap_or(&[]);
         let len = usize::try_from(command.len()).unwrap_or(usize::MAX).min(rest.len());
-        if command.lid == log::id::ERROR && !command.retain {
-            self.events.acknowledge();
+        if !command.retain {
+            self.events.acknowledge(command.lid);
         }
         Ok(rest.get(..len).unwrap_or(&[]).to_vec())
     }
@@ -54,11 +55,22 @@ impl Controller {
                 ascii(&mut firmware.slots[0], FIRMWARE);
                 firmware.as_bytes().to_vec()
             }
-            // Namespaces never change.
-            log::id::CHANGED_NAMESPACES => vec![0; 4096],
+            log::id::CHANGED_NAMESPACES => self.changed_namespaces(),
             log::id::EFFECTS => effects(command.csi == csi::KV).as_bytes().to_vec(),
             _ => return Err(Status::INVALID_LOG_PAGE),
         })
+    }
+
+    /// Changed Namespace List (Base, section 5.1.12.1.5).
+    fn changed_namespaces(&self) -> Vec<u8> {
+        let mut list = identify::NamespaceList::new_zeroed();
+        let changed = self.events.changed();
+        if changed.len() > list.nsid.len() {
+            list.nsid[0] = ALL.into();
+        } else {
+            list.nsid.iter_mut().zip(changed).for_each(|(to, nsid)| *to = nsid.into());
+        }
+        list.as_bytes().to_vec()
     }
 
     fn smart(&self) -> log::Smart {

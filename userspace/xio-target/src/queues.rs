@@ -129,6 +129,11 @@ impl Queues {
         self.sq.len()
     }
 
+    /// I/O submission queues.
+    pub(crate) fn io_queues(&self) -> u64 {
+        self.sq.iter().skip(1).flatten().count() as u64
+    }
+
     /// Whether there are queues beside the admin queues.
     pub(crate) fn has_io(&self) -> bool {
         self.sq.iter().skip(1).any(Option::is_some) || self.cq.iter().skip(1).any(Option::is_some)

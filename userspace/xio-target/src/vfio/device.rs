@@ -6,7 +6,7 @@ use super::cmb::CmbMemory;
 use super::dma::DmaTable;
 use super::interrupts::Vectors;
 use super::pci::{self, ConfigSpace};
-use super::poller::Poller;
+use super::poller::{Handle, Poller};
 use super::socket::Message;
 use super::wire::{self, command, parse};
 use crate::host::HostMemory;
@@ -71,6 +71,11 @@ impl Device {
             controller = controller.with_cmb(cmb.clone());
         }
         Ok(Self { poller: Poller::start(controller)?, dma, vectors, bar, cmb, space, negotiated: false })
+    }
+
+    /// For an administrator.
+    pub(super) fn administrator(&self) -> Handle {
+        self.poller.handle()
     }
 
     /// File of a BAR.

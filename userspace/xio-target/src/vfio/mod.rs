@@ -33,4 +33,5 @@ mod server;
 mod socket;
 mod wire;
 
+pub use poller::Handle;
 pub use server::{Listener, Server};

@@ -64,6 +64,20 @@ fn back_off(idle: Duration) {
     }
 }
 
+/// A controller that is running, for an administrator.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
+impl Handle {
+    /// Does something with the controller, between two passes.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Controller) -> T) -> T {
+        self.0.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut controller = self.0.controller();
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        work(&mut controller)
+    }
+}
+
 /// A controller that runs by itself until this is dropped.
 pub(super) struct Poller {
     shared: Arc<Shared>,
@@ -85,6 +99,11 @@ impl Poller {
         let controller = self.shared.controller();
         self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
         controller
+    }
+
+    /// For an administrator.
+    pub(super) fn handle(&self) -> Handle {
+        Handle(self.shared.clone())
     }
 
     /// Ends a nap.

@@ -2,6 +2,7 @@
 //! Clients, one after the other.
 
 use super::device::Device;
+use super::poller::Handle;
 use super::socket::{wait, Connection, Ended};
 use crate::store::{MemStore, Store};
 use crate::Config;
@@ -29,6 +30,11 @@ impl Server {
     /// A controller that was just powered on, with a store for each namespace.
     pub fn with_stores(config: Config, stores: Vec<Arc<dyn Store>>) -> io::Result<Self> {
         Ok(Self { device: Device::new(config, stores)? })
+    }
+
+    /// The running controller, for an administrator.
+    pub fn handle(&self) -> Handle {
+        self.device.administrator()
     }
 
     /// Serves clients until `stop` can be read.
