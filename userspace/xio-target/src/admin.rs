@@ -3,8 +3,8 @@
 
 use crate::controller::{Controller, Outcome};
 use crate::data;
-use crate::kv::Step;
-use nvme_kv::admin::{Command, CreateCq, CreateSq, NOT_ABORTED};
+use crate::kv::{Step, ALL};
+use nvme_kv::admin::{feature, Command, CreateCq, CreateSq, Feature, NOT_ABORTED};
 use nvme_kv::{Sqe, Status};
 
 impl Controller {
@@ -44,8 +44,15 @@ impl Controller {
                 let room = usize::try_from(command.len()).map_err(|_| Status::INVALID_FIELD)?;
                 data::to_host(&*self.host.memory, command.data, room, &bytes).map(|()| 0)
             }
-            Command::SetFeatures(set) => self.features.set(&set, &self.config, self.queues.has_io()),
-            Command::GetFeatures(get) => self.features.get(&get, &self.config),
+            Command::SetFeatures(set) => self.set_features(&set),
+            Command::GetFeatures(get) => {
+                self.check_feature_namespace(&get)?;
+                self.features.get(&get, &self.config)
+            }
+            Command::DoorbellBuffers(buffers) => {
+                self.queues.shadow(buffers, &self.host)?;
+                Ok(0)
+            }
             // Base, section 5.1.1: only Asynchronous Event Requests ever wait.
             Command::Abort { sqid, cid } => {
                 let aborted = sqid == 0 && self.events.abort(cid);
@@ -54,6 +61,28 @@ impl Controller {
             // Completed later, see `admin`; and the keep alive timer is not offered.
             Command::AsyncEvent | Command::KeepAlive => Err(Status::INVALID_OPCODE),
         }
+    }
+
+    fn set_features(&mut self, set: &Feature) -> Outcome {
+        if set.fid != feature::KEY_VALUE || set.nsid != ALL {
+            self.check_feature_namespace(set)?;
+            return self.features.set(set, &self.config, self.queues.has_io());
+        }
+        let attached = (1..).zip(&self.namespaces).filter(|(_, place)| place.is_some());
+        for (nsid, _) in attached {
+            self.features.set(&Feature { nsid, ..*set }, &self.config, false)?;
+        }
+        Ok(0)
+    }
+
+    /// A feature of a namespace wants one that is attached.
+    fn check_feature_namespace(&self, command: &Feature) -> Result<(), Status> {
+        let index = (command.nsid as usize).checked_sub(1);
+        let attached = index.and_then(|index| self.namespaces.get(index)).is_some_and(Option::is_some);
+        if command.fid == feature::KEY_VALUE && !attached {
+            return Err(Status::INVALID_NAMESPACE);
+        }
+        Ok(())
     }
 
     fn create_cq(&mut self, create: &CreateCq) -> Outcome {

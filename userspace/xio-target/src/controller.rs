@@ -49,6 +49,7 @@ pub(crate) struct Counters {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) failed: u64,
+    pub(crate) media_errors: u64,
 }
 
 impl Counters {
@@ -166,6 +167,7 @@ impl Controller {
             done += self.turn(sqid as u16);
             sqid += 1;
         }
+        self.queues.signal_overdue(&self.features, &self.host);
         done
     }
 
@@ -324,7 +326,7 @@ impl Controller {
                 Some((flight, outcome, false)) => {
                     self.queues.landed(flight.sqid);
                     match self.complete(flight.sqid, flight.cid, outcome) {
-                        Ok(()) => self.queues.signal(flight.sqid, &self.host),
+                        Ok(()) => self.queues.signal(flight.sqid, &self.features, &self.host),
                         Err(fault) => self.fail(fault),
                     }
                     done += 1;
@@ -338,7 +340,7 @@ impl Controller {
     /// Serves one submission queue for a while.
     fn turn(&mut self, sqid: u16) -> usize {
         let served = self.serve(sqid);
-        self.queues.signal(sqid, &self.host);
+        self.queues.signal(sqid, &self.features, &self.host);
         served.unwrap_or_else(|fault| {
             self.fail(fault);
             0
@@ -383,14 +385,27 @@ impl Controller {
     }
 
     fn complete(&mut self, sqid: u16, cid: u16, outcome: Outcome) -> Result<(), DmaFault> {
-        self.counters.failed += u64::from(outcome.is_err());
+        if let Err(status) = outcome {
+            self.counters.failed += 1;
+            self.note_error(sqid, cid, status);
+        }
         self.queues.complete(sqid, |sqhd| completion(sqid, sqhd, cid, outcome), &self.host)
+    }
+
+    /// What is nobody's mistake goes to the error log; what a host asks for in vain does not.
+    fn note_error(&mut self, sqid: u16, cid: u16, status: Status) {
+        match status {
+            Status::UNRECOVERED_ERROR => self.counters.media_errors += 1,
+            Status::DATA_TRANSFER_ERROR | Status::INTERNAL_ERROR => {}
+            _ => return,
+        }
+        self.errors.push_command(sqid, cid, status);
     }
 
     /// Completes Asynchronous Event Requests that are due.
     fn complete_events(&mut self) -> Result<usize, DmaFault> {
         let mut done = 0;
-        while self.queues.has_room(0, &self.host).unwrap_or(false) {
+        while self.queues.has_room(0, &self.host)?.unwrap_or(false) {
             let Some((cid, outcome)) = self.events.next() else { break };
             self.queues.complete(0, |sqhd| completion(0, sqhd, cid, outcome), &self.host)?;
             done += 1;

@@ -115,14 +115,24 @@ pub(crate) struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// Takes note of an error of queue `sqid`.
+    /// Errors so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Takes note of an error of queue `sqid` that belongs to no command.
     pub(crate) fn push(&mut self, sqid: u16, status: Status) {
+        self.push_command(sqid, ErrorEntry::NO_COMMAND, status);
+    }
+
+    /// Takes note of an error of a command.
+    pub(crate) fn push_command(&mut self, sqid: u16, cid: u16, status: Status) {
         self.count += 1;
         self.entries.truncate(LOG_ENTRIES - 1);
         self.entries.push_front(ErrorEntry {
             count: self.count.into(),
             sqid: sqid.into(),
-            cid: ErrorEntry::NO_COMMAND.into(),
+            cid: cid.into(),
             status: (status.bits() << 1).into(),
             location: ErrorEntry::NO_FIELD.into(),
             ..ErrorEntry::new_zeroed()

@@ -30,6 +30,8 @@ impl Load {
 pub(crate) enum Finish {
     /// Nothing.
     Plain,
+    /// A pair was deleted; `must_find`: it is an error when there was none.
+    Delete { must_find: bool },
     /// A value of this length was stored.
     Store { len: usize },
     /// The value goes to the host's buffer of `len` bytes.

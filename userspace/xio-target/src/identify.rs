@@ -78,6 +78,7 @@ impl Controller {
         c.elpe = (LOG_ENTRIES - 1) as u8;
         // Sizes of entries, smallest and largest, as powers of 2.
         (c.sqes, c.cqes) = (0x66, 0x44);
+        c.oacs = identify::Controller::OACS_DOORBELL_BUFFERS.into();
         c.oaes = identify::Controller::OAES_NAMESPACE.into();
         c.nn = (self.namespaces.len() as u32).into();
         c.vwc = identify::Controller::VWC_FLUSH_ALL;

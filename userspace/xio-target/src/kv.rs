@@ -146,7 +146,10 @@ impl Controller {
             Command::List { start, len, data } => {
                 (Request::List { start, room: len as usize }, Finish::List { len: len as usize, data })
             }
-            Command::Delete { key } => (Request::Delete { key }, Finish::Plain),
+            Command::Delete { key } => {
+                let must_find = self.features.delete_must_find(nsid);
+                (Request::Delete { key }, Finish::Delete { must_find })
+            }
             Command::Exist { key } => (Request::Exist { key }, Finish::Plain),
             Command::Flush => (Request::Flush, Finish::Plain),
         };
@@ -205,6 +208,9 @@ impl Controller {
 
     /// What is left to do with a store's answer.
     fn finish(&mut self, finish: Finish, answer: Answer) -> Outcome {
+        if matches!((finish, &answer), (Finish::Delete { must_find: false }, Err(Status::KEY_NOT_FOUND))) {
+            return Ok(0);
+        }
         match (finish, answer?) {
             (Finish::Retrieve { len, data }, Reply::Value(value)) => self.give_value(len, data, &value),
             (Finish::List { len, data }, Reply::Keys(keys)) => self.give_keys(len, data, &keys),
@@ -212,7 +218,7 @@ impl Controller {
                 self.counters.wrote(len);
                 Ok(0)
             }
-            (Finish::Plain, Reply::Done) => Ok(0),
+            (Finish::Plain | Finish::Delete { .. }, Reply::Done) => Ok(0),
             (finish, reply) => {
                 log::error!("a store has answered {reply:?} when asked for {finish:?}");
                 Err(Status::INTERNAL_ERROR)

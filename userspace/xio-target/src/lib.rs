@@ -13,7 +13,7 @@
 //! | `attach` | namespaces come and go; statistics |
 //! | `cmb` | Controller Memory Buffer |
 //! | `controller` | registers, enable, disable, shutdown, the pass over all queues |
-//! | `queues` | rings in host memory |
+//! | `queues`, `shadow` | rings in host memory, and doorbells there |
 //! | `admin`, `identify`, `features`, `log_page`, `event` | the admin command set |
 //! | `kv`, `flight`, [`store`] | the Key Value command set, its commands under way, and where pairs are kept |
 //! | [`vfio`] | PCI function, DMA and interrupts for a vfio-user client |
@@ -34,6 +34,7 @@ mod identify;
 mod kv;
 mod log_page;
 mod queues;
+mod shadow;
 pub mod store;
 pub mod vfio;
 

@@ -73,6 +73,11 @@ impl<B: Bus> Driver<B> {
         self.doorbells.unwrap()
     }
 
+    /// Offset of the tail doorbell of a queue.
+    pub fn doorbell_of(&mut self, qid: u16) -> usize {
+        self.doorbells().sq_tail(qid)
+    }
+
     pub fn csts(&mut self) -> Csts {
         Csts(self.register(offset::CSTS))
     }
