@@ -46,6 +46,7 @@ pub const CASES: &[Case] = &[
     case("kv-two", "kv-two", || Machine::new().iommu(Iommu::Intel).controller(&[]).controller(&[])),
     case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("nvme-cmb", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&["--cmb", "4M"])),
+    case("interop", "interop", || Machine::new().controller(&["--namespaces", "2"]).tools()),
     case("abi", "abi", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi-dstrd10", "abi", || Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"])),
     case("direct", "direct", || Machine::new().controller(&[])),

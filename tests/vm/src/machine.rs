@@ -36,6 +36,7 @@ pub struct Machine {
     pub(crate) qemu: Vec<String>,
     pub(crate) files: Vec<(PathBuf, String)>,
     pub(crate) spare_controllers: usize,
+    pub(crate) tools: bool,
 }
 
 impl Default for Machine {
@@ -59,6 +60,7 @@ impl Machine {
             qemu: Vec::new(),
             files: Vec::new(),
             spare_controllers: 0,
+            tools: false,
         }
     }
 
@@ -130,6 +132,13 @@ impl Machine {
     #[must_use]
     pub fn file(mut self, host: impl Into<PathBuf>, guest: &str) -> Self {
         self.files.push((host.into(), guest.to_owned()));
+        self
+    }
+
+    /// The programs of others that `scripts/interop-tools` has put into the cache, if it has.
+    #[must_use]
+    pub fn tools(mut self) -> Self {
+        self.tools = true;
         self
     }
 
