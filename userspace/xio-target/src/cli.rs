@@ -96,7 +96,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH", required_unless_present = "config")]
     pub(crate) socket: Option<PathBuf>,
     /// File that describes namespaces and controllers; nothing else but -v can be given with it.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "control", "data", "serial", "namespaces",
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "control", "data", "rados", "serial", "namespaces",
           "capacity", "max_value", "max_key", "max_keys", "read_only", "max_queue_entries", "max_queues", "dstrd",
           "mdts", "contiguous_queues", "cmb", "css"])]
     pub(crate) config: Option<PathBuf>,
@@ -107,6 +107,12 @@ pub(crate) struct Serve {
     /// everything is in memory and gone with this program.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
+    /// Keep what is stored in this pool of a Ceph cluster, and RADOS namespace in it.
+    #[arg(long, value_name = "POOL[/NAMESPACE]", conflicts_with = "data")]
+    pub(crate) rados: Option<String>,
+    /// Ceph's configuration file, if it is not in a usual place.
+    #[arg(long, value_name = "FILE", requires = "rados")]
+    pub(crate) ceph_conf: Option<PathBuf>,
     /// Say what happens, on standard error; twice for every admin command and mapping.
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,

@@ -6,6 +6,8 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use xio_target::store::RadosConfig;
 use xio_target::{Config, NamespaceConfig};
 
 /// The whole file.
@@ -31,6 +33,8 @@ pub(crate) enum Backend {
         /// Folder.
         path: PathBuf,
     },
+    /// In a Ceph cluster.
+    Rados(RadosConfig),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -38,6 +42,7 @@ pub(crate) enum Backend {
 enum Kind {
     Mem,
     Embedded,
+    Rados,
 }
 
 /// A namespace.
@@ -47,6 +52,14 @@ pub(crate) struct Namespace {
     backend: Kind,
     /// Folder of an embedded one.
     path: Option<PathBuf>,
+    /// Pool of one in a Ceph cluster, and the RADOS namespace in it.
+    pool: Option<String>,
+    rados_namespace: Option<String>,
+    /// Ceph's configuration file, user, library, and seconds until an operation fails.
+    ceph_conf: Option<PathBuf>,
+    ceph_user: Option<String>,
+    librados: Option<PathBuf>,
+    timeout: Option<u64>,
     #[serde(default, deserialize_with = "bytes")]
     capacity: Option<u64>,
     #[serde(default, deserialize_with = "bytes")]
@@ -98,12 +111,29 @@ impl File {
 impl Namespace {
     /// Where its pairs are.
     pub(crate) fn backend(&self) -> io::Result<Backend> {
+        let error = |text: &str| Err(io::Error::other(text));
+        let ceph = self.pool.is_some() || self.rados_namespace.is_some() || self.ceph_conf.is_some();
+        let ceph = ceph || self.ceph_user.is_some() || self.librados.is_some() || self.timeout.is_some();
         match (self.backend, &self.path) {
+            (Kind::Mem | Kind::Embedded, _) if ceph => error("only the backend rados has a pool"),
             (Kind::Mem, None) => Ok(Backend::Mem),
             (Kind::Embedded, Some(path)) => Ok(Backend::Embedded { path: path.clone() }),
-            (Kind::Mem, Some(_)) => Err(io::Error::other("path is for the backend embedded")),
-            (Kind::Embedded, None) => Err(io::Error::other("path is missing")),
+            (Kind::Rados, None) => self.rados().map(Backend::Rados),
+            (Kind::Mem | Kind::Rados, Some(_)) => error("path is for the backend embedded"),
+            (Kind::Embedded, None) => error("path is missing"),
         }
+    }
+
+    fn rados(&self) -> io::Result<RadosConfig> {
+        let default = RadosConfig::default();
+        Ok(RadosConfig {
+            pool: self.pool.clone().ok_or_else(|| io::Error::other("pool is missing"))?,
+            namespace: self.rados_namespace.clone().unwrap_or(default.namespace),
+            conf: self.ceph_conf.clone(),
+            user: self.ceph_user.clone().unwrap_or(default.user),
+            library: self.librados.clone().unwrap_or(default.library),
+            timeout: self.timeout.map_or(default.timeout, Duration::from_secs),
+        })
     }
 
     /// Its limits.
@@ -216,6 +246,16 @@ mod tests {
             let error = File::parse(text).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
+        let rados = "[namespace.a]\nbackend = \"rados\"\npool = \"p\"\nrados_namespace = \"n\"\ntimeout = 3\n[controller]";
+        let expected = RadosConfig {
+            pool: "p".into(),
+            namespace: "n".into(),
+            timeout: Duration::from_secs(3),
+            ..RadosConfig::default()
+        };
+        assert_eq!(File::parse(rados).unwrap().namespace["a"].backend().unwrap(), Backend::Rados(expected));
+        let poolless = File::parse("[namespace.a]\nbackend = \"rados\"\n[controller]").unwrap();
+        assert!(poolless.namespace["a"].backend().is_err());
         let pathless = File::parse("[namespace.a]\nbackend = \"embedded\"\n[controller]").unwrap();
         assert!(pathless.namespace["a"].backend().is_err());
         let large = "[namespace.a]\nbackend = \"mem\"\nmax_value = \"4G\"\n[controller]";

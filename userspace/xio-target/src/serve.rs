@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use xio_target::store::{EmbeddedStore, MemStore, Store};
+use xio_target::store::{EmbeddedStore, MemStore, RadosConfig, RadosStore, Store};
 use xio_target::vfio::{Listener, Server};
 use xio_target::{Config, NamespaceConfig};
 
@@ -114,9 +114,10 @@ fn from_options(options: &Serve) -> io::Result<Plan> {
     let mut namespaces = Namespaces::new();
     let mut names = Vec::new();
     for (nsid, limits) in (1..).zip(&config.namespaces) {
-        let backend = match &options.data {
-            Some(folder) => Backend::Embedded { path: folder.join(format!("namespace-{nsid}")) },
-            None => Backend::Mem,
+        let backend = match (&options.data, &options.rados) {
+            (Some(folder), _) => Backend::Embedded { path: folder.join(format!("namespace-{nsid}")) },
+            (None, Some(pool)) => Backend::Rados(rados(pool, nsid, options)),
+            (None, None) => Backend::Mem,
         };
         let name = nsid.to_string();
         namespaces.insert(name.clone(), (limits.clone(), open(&backend, limits)?));
@@ -127,12 +128,26 @@ fn from_options(options: &Serve) -> io::Result<Plan> {
     Ok(Plan { control: options.control.clone(), namespaces, controllers })
 }
 
+/// What `--rados POOL[/NAMESPACE]` means for a namespace; those after the first have their number behind the name.
+fn rados(pool: &str, nsid: u32, options: &Serve) -> RadosConfig {
+    let (pool, namespace) = pool.split_once('/').unwrap_or((pool, ""));
+    let namespace = match nsid {
+        1 => namespace.to_owned(),
+        n => format!("{namespace}.{n}"),
+    };
+    RadosConfig { pool: pool.into(), namespace, conf: options.ceph_conf.clone(), ..RadosConfig::default() }
+}
+
 fn open(backend: &Backend, config: &NamespaceConfig) -> io::Result<Arc<dyn Store>> {
     Ok(match backend {
         Backend::Mem => Arc::new(MemStore::new(config)),
         Backend::Embedded { path } => {
             let store = EmbeddedStore::open(path, config);
             Arc::new(store.map_err(|error| about(&path.display(), &error))?)
+        }
+        Backend::Rados(rados) => {
+            let store = RadosStore::open(rados, config);
+            Arc::new(store.map_err(|error| about(&format!("pool {}", rados.pool), &error))?)
         }
     })
 }

@@ -30,6 +30,7 @@ mod interop;
 mod kv;
 pub mod life;
 mod nvme;
+mod rados;
 mod smoke;
 
 use crate::demo;
@@ -51,6 +52,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("life", life::run),
     ("nvme", nvme::run),
     ("probe", smoke::probe),
+    ("rados", rados::run),
     ("smoke", smoke::run),
 ];
 

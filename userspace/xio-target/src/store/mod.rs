@@ -7,10 +7,12 @@
 mod answer;
 mod embedded;
 mod mem;
+mod rados;
 
 pub use answer::{Answers, Later, Promise};
 pub use embedded::EmbeddedStore;
 pub use mem::MemStore;
+pub use rados::{RadosConfig, RadosStore};
 
 use nvme_kv::kv::Condition;
 use nvme_kv::{Key, Status};
