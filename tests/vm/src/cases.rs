@@ -22,6 +22,14 @@ pub struct Case {
     pub machine: fn() -> Machine,
 }
 
+impl Case {
+    /// Whether it belongs to a suite that gives it what it needs, and is left out unless asked for.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.guest, "interop" | "rados")
+    }
+}
+
 const fn case(name: &'static str, guest: &'static str, machine: fn() -> Machine) -> Case {
     Case { name, guest, machine }
 }
@@ -56,6 +64,14 @@ pub const CASES: &[Case] = &[
     }),
     case("kv-two", "kv-two", || Machine::new().iommu(Iommu::Intel).controller(&[]).controller(&[])),
     case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
+    case("nvme-cmb", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&["--cmb", "4M"])),
+    case("interop", "interop", || Machine::new().controller(&["--namespaces", "2"]).tools()),
+    case("rados", "rados", || {
+        // The suite `rados` says where the cluster is.
+        let conf =
+            std::env::var("XIO_CEPH").map_or_else(|_| "ceph.conf".to_owned(), |dir| dir + "/ceph.conf");
+        Machine::new().iommu(Iommu::Intel).controller(&["--rados", "xio/vm", "--ceph-conf", &conf])
+    }),
     case("abi", "abi", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi-dstrd10", "abi", || Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"])),
     case("direct", "direct", || Machine::new().controller(&[])),

@@ -113,7 +113,26 @@ pub fn write(setup: &Setup, machine: &Machine, path: &Path) -> Result<()> {
     if let Some(name) = &machine.kernel_image {
         archive.copy(&setup.vmlinuz, name.trim_start_matches('/'), 0o644)?;
     }
+    if machine.tools {
+        if let Some(folder) = std::env::var_os("ROCM_XIO_TOOLS") {
+            add_tree(&mut archive, Path::new(&folder), Path::new(&folder))?;
+        }
+    }
     fs::write(path, archive.finish()).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Adds all files below a folder, with the names that they have from `root` on.
+fn add_tree(archive: &mut Archive, root: &Path, folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            add_tree(archive, root, &path)?;
+            continue;
+        }
+        let name = path.strip_prefix(root).context("a path outside its folder")?;
+        archive.copy(&path, &name.to_string_lossy(), 0o755)?;
+    }
+    Ok(())
 }
 
 /// Adds the stock modules, and `lib/modules/order`: for each name the files to load, in order.

@@ -38,6 +38,7 @@ pub struct Machine {
     pub(crate) kernel_image: Option<String>,
     pub(crate) spare_controllers: usize,
     pub(crate) one_slot: bool,
+    pub(crate) tools: bool,
 }
 
 impl Default for Machine {
@@ -63,6 +64,7 @@ impl Machine {
             kernel_image: None,
             spare_controllers: 0,
             one_slot: false,
+            tools: false,
         }
     }
 
@@ -148,6 +150,13 @@ impl Machine {
     #[must_use]
     pub fn kernel_image(mut self, guest: &str) -> Self {
         self.kernel_image = Some(guest.to_owned());
+        self
+    }
+
+    /// The programs of others that `scripts/interop-tools` has put into the cache, if it has.
+    #[must_use]
+    pub fn tools(mut self) -> Self {
+        self.tools = true;
         self
     }
 

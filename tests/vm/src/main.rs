@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 
 fn select(names: &[String]) -> Result<Vec<&'static Case>> {
     if names.is_empty() {
-        return Ok(CASES.iter().collect());
+        return Ok(CASES.iter().filter(|case| !case.is_elsewhere()).collect());
     }
     let mut selected = Vec::new();
     for name in names {

@@ -27,6 +27,8 @@ pub mod opcode {
     pub const ASYNC_EVENT: u8 = 0x0c;
     /// Keep Alive.
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Doorbell Buffer Config.
+    pub const DOORBELL_BUFFERS: u8 = 0x7c;
 }
 
 /// Feature identifiers (Base, Figure "Feature Identifiers").
@@ -49,6 +51,11 @@ pub mod feature {
     pub const ASYNC_EVENT_CONFIGURATION: u8 = 0x0b;
     /// I/O Command Set Profile.
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
+    /// Key Value Configuration (KV, section 4.1.4).
+    pub const KEY_VALUE: u8 = 0x20;
+
+    /// Key Value Configuration: a Delete of a key that does not exist fails (EDNEK).
+    pub const KEY_VALUE_EDNEK: u32 = 1 << 0;
 }
 
 /// Asynchronous events (Base, section 5.1.2): dword 0 of their completions.
@@ -57,6 +64,13 @@ pub mod event {
     pub const ERROR: u8 = 0;
     /// Information of an error: a value that is no index of the queue was written to a doorbell.
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
+
+    /// Type: notice.
+    pub const NOTICE: u8 = 2;
+    /// Information of a notice: a namespace was attached, detached or changed.
+    pub const NAMESPACE_CHANGED: u8 = 0;
+    /// Asynchronous Event Configuration: tell of changed namespaces.
+    pub const CONFIG_NAMESPACE: u32 = 1 << 8;
 
     /// Dword 0: type, information, and the log page to read.
     pub const fn dword(kind: u8, information: u8, log: u8) -> u32 {
@@ -197,6 +211,9 @@ pub enum Command {
     AsyncEvent,
     /// Keep Alive (Base, section 5.1.14).
     KeepAlive,
+    /// Doorbell Buffer Config (Base, section 5.2.5): PRP1 is the page with the doorbells' values, PRP2 the one that says
+    /// from which value on the controller wants to be told by the register.
+    DoorbellBuffers(DataPointer),
 }
 
 /// DW0 of an Abort completion: the command was not aborted.
@@ -217,6 +234,7 @@ impl Command {
             Self::GetFeatures(_) => opcode::GET_FEATURES,
             Self::AsyncEvent => opcode::ASYNC_EVENT,
             Self::KeepAlive => opcode::KEEP_ALIVE,
+            Self::DoorbellBuffers(_) => opcode::DOORBELL_BUFFERS,
         }
     }
 
@@ -267,6 +285,7 @@ impl Command {
                 let offset = [g.offset as u32, (g.offset >> 32) as u32];
                 (g.nsid, g.data, [dw10, g.numd >> 16, offset[0], offset[1], u32::from(g.csi) << 24])
             }
+            Self::DoorbellBuffers(data) => (0, data, [0; 5]),
             Self::AsyncEvent | Self::KeepAlive => (0, DataPointer::default(), [0; 5]),
         }
     }
@@ -329,6 +348,7 @@ impl Command {
             }),
             opcode::ASYNC_EVENT => Self::AsyncEvent,
             opcode::KEEP_ALIVE => Self::KeepAlive,
+            opcode::DOORBELL_BUFFERS => Self::DoorbellBuffers(data),
             _ => return Err(Status::INVALID_OPCODE),
         })
     }
@@ -377,7 +397,7 @@ mod tests {
     fn any_command() -> impl Strategy<Value = Command> {
         let data = any::<(u64, u64)>().prop_map(|(prp1, prp2)| DataPointer { prp1, prp2 });
         let numbers = any::<(u8, u8, u16, u16, u32, u64, bool)>();
-        (0..11, numbers, 1u32..=65536, data).prop_map(|(op, (a, b, x, y, n, base, f), entries, data)| {
+        (0..12, numbers, 1u32..=65536, data).prop_map(|(op, (a, b, x, y, n, base, f), entries, data)| {
             let feature = Feature { fid: a, nsid: n, value: base as u32, data, ..Feature::default() };
             match op {
                 0 => Command::DeleteSq { qid: x },
@@ -405,6 +425,7 @@ mod tests {
                 7 => Command::SetFeatures(Feature { save: f, ..feature }),
                 8 => Command::GetFeatures(Feature { select: b & 7, ..feature }),
                 9 => Command::AsyncEvent,
+                10 => Command::DoorbellBuffers(data),
                 _ => Command::KeepAlive,
             }
         })

@@ -134,6 +134,8 @@ impl Controller {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// `lpa`: Get Log Page takes offset and upper length.
     pub const LPA_EXTENDED: u8 = 1 << 2;
+    /// `oacs`: Doorbell Buffer Config.
+    pub const OACS_DOORBELL_BUFFERS: u16 = 1 << 8;
     /// `oaes`: Namespace Attribute Notices.
     pub const OAES_NAMESPACE: u32 = 1 << 8;
     /// `vwc`: bits 2:1, Flush takes the namespace identifier FFFFFFFFh.

@@ -18,6 +18,18 @@ pub mod id {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands Supported and Effects.
     pub const EFFECTS: u8 = 0x05;
+    /// Feature Identifiers Supported and Effects.
+    pub const FEATURES: u8 = 0x12;
+}
+
+/// Feature Identifiers Supported and Effects (Base, section 5.1.12.1.18), one entry for each feature.
+pub mod features {
+    /// FSUPP: the feature is supported.
+    pub const SUPPORTED: u32 = 1 << 0;
+    /// FSP: its scope is a namespace.
+    pub const SCOPE_NAMESPACE: u32 = 1 << 20;
+    /// FSP: its scope is a controller.
+    pub const SCOPE_CONTROLLER: u32 = 1 << 21;
 }
 
 /// Commands Supported and Effects (Base, section 5.1.12.1.6), by opcode.
@@ -55,10 +67,11 @@ pub struct Smart {
     pub used: u8,
     /// Endurance Group Critical Warning Summary, reserved.
     pub reserved0: [u8; 26],
-    /// Data Units Read, Data Units Written, Host Read Commands, Host Write Commands: 16 bytes each.
-    pub counters: [[u8; 16]; 4],
+    /// Data Units Read, Data Units Written, Host Read Commands, Host Write Commands, Controller Busy Time, Power Cycles,
+    /// Power On Hours, Unsafe Shutdowns, Media Errors, Error Log Entries: 16 bytes each.
+    pub counters: [[u8; 16]; 10],
     /// The rest.
-    pub reserved: [u8; 416],
+    pub reserved: [u8; 320],
 }
 
 const _: () = assert!(core::mem::size_of::<Smart>() == 512);

@@ -171,6 +171,8 @@ register! {
 impl Csts {
     /// `shst`: no shutdown under way.
     pub const SHST_NORMAL: u32 = 0;
+    /// `shst`: shutdown under way.
+    pub const SHST_OCCURRING: u32 = 1;
     /// `shst`: shutdown complete.
     pub const SHST_COMPLETE: u32 = 2;
     /// What a device that is gone reads as.

@@ -202,6 +202,15 @@ impl CqProducer {
         Ok(next(self.tail, self.size) != head)
     }
 
+    /// How many completions [`push`](Self::push) would take in a row.
+    pub const fn room(&self, head: u32) -> Result<u32, InvalidDoorbell> {
+        if head >= self.size {
+            return Err(InvalidDoorbell(head));
+        }
+        let used = if self.tail >= head { self.tail - head } else { self.size - head + self.tail };
+        Ok(self.size - 1 - used)
+    }
+
     /// Slot and phase tag for the next completion when the head doorbell reads `head`; `Ok(None)` when the
     /// queue is full.
     #[inline]
@@ -234,6 +243,7 @@ mod tests {
         let mut cq = CqProducer::new(2).unwrap();
         assert_eq!(cq.push(0), Ok(Some((0, true))));
         assert_eq!((cq.push(0), cq.has_room(0), cq.has_room(1)), (Ok(None), Ok(false), Ok(true)));
+        assert_eq!((cq.room(0), cq.room(1), cq.room(2).is_err()), (Ok(0), Ok(1), true));
         assert_eq!(cq.push(1), Ok(Some((1, true))));
         assert_eq!(cq.push(0), Ok(Some((0, false))));
     }

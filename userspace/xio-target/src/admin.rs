@@ -3,28 +3,36 @@
 
 use crate::controller::{Controller, Outcome};
 use crate::data;
-use nvme_kv::admin::{Command, CreateCq, CreateSq, NOT_ABORTED};
+use crate::kv::{Step, ALL};
+use nvme_kv::admin::{feature, Command, CreateCq, CreateSq, Feature, NOT_ABORTED};
 use nvme_kv::{Sqe, Status};
 
 impl Controller {
-    /// Executes an admin command; `None` for one that is completed later.
-    pub(crate) fn admin(&mut self, sqe: &Sqe) -> Option<Outcome> {
+    /// Executes an admin command, or keeps it for later.
+    pub(crate) fn admin(&mut self, sqe: &Sqe) -> Step {
         let command = match Command::decode(sqe) {
             Ok(command) => command,
-            Err(status) => return Some(Err(status)),
+            Err(status) => return Step::Done(Err(status)),
         };
         log::debug!("{command:?}");
         if command == Command::AsyncEvent {
-            return self.events.request(sqe.cid.get()).err().map(Err);
+            return match self.events.request(sqe.cid.get()) {
+                Ok(()) => Step::Started,
+                Err(status) => Step::Done(Err(status)),
+            };
         }
-        Some(self.admin_now(command))
+        Step::Done(self.admin_now(command))
     }
 
     fn admin_now(&mut self, command: Command) -> Outcome {
         match command {
             Command::CreateCq(create) => self.create_cq(&create),
             Command::CreateSq(create) => self.create_sq(&create),
-            Command::DeleteSq { qid } => self.queues.delete_sq(qid).map(|()| 0),
+            Command::DeleteSq { qid } => {
+                self.queues.delete_sq(qid)?;
+                self.flights.orphan(Some(qid));
+                Ok(0)
+            }
             Command::DeleteCq { qid } => self.queues.delete_cq(qid).map(|()| 0),
             Command::Identify(command) => {
                 let bytes = self.identify(&command)?;
@@ -36,8 +44,15 @@ impl Controller {
                 let room = usize::try_from(command.len()).map_err(|_| Status::INVALID_FIELD)?;
                 data::to_host(&*self.host.memory, command.data, room, &bytes).map(|()| 0)
             }
-            Command::SetFeatures(set) => self.features.set(&set, &self.config, self.queues.has_io()),
-            Command::GetFeatures(get) => self.features.get(&get, &self.config),
+            Command::SetFeatures(set) => self.set_features(&set),
+            Command::GetFeatures(get) => {
+                self.check_feature_namespace(&get)?;
+                self.features.get(&get, &self.config)
+            }
+            Command::DoorbellBuffers(buffers) => {
+                self.queues.shadow(buffers, &self.host)?;
+                Ok(0)
+            }
             // Base, section 5.1.1: only Asynchronous Event Requests ever wait.
             Command::Abort { sqid, cid } => {
                 let aborted = sqid == 0 && self.events.abort(cid);
@@ -46,6 +61,28 @@ impl Controller {
             // Completed later, see `admin`; and the keep alive timer is not offered.
             Command::AsyncEvent | Command::KeepAlive => Err(Status::INVALID_OPCODE),
         }
+    }
+
+    fn set_features(&mut self, set: &Feature) -> Outcome {
+        if set.fid != feature::KEY_VALUE || set.nsid != ALL {
+            self.check_feature_namespace(set)?;
+            return self.features.set(set, &self.config, self.queues.has_io());
+        }
+        let attached = (1..).zip(&self.namespaces).filter(|(_, place)| place.is_some());
+        for (nsid, _) in attached {
+            self.features.set(&Feature { nsid, ..*set }, &self.config, false)?;
+        }
+        Ok(0)
+    }
+
+    /// A feature of a namespace wants one that is attached.
+    fn check_feature_namespace(&self, command: &Feature) -> Result<(), Status> {
+        let index = (command.nsid as usize).checked_sub(1);
+        let attached = index.and_then(|index| self.namespaces.get(index)).is_some_and(Option::is_some);
+        if command.fid == feature::KEY_VALUE && !attached {
+            return Err(Status::INVALID_NAMESPACE);
+        }
+        Ok(())
     }
 
     fn create_cq(&mut self, create: &CreateCq) -> Outcome {

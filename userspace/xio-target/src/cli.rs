@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Command line.
 
+use crate::control::Request;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use xio_target::{CommandSets, Config, NamespaceConfig};
 
@@ -22,10 +23,64 @@ pub(crate) enum Command {
     ///
     /// QEMU needs shared memory, as in `-machine q35,memory-backend=mem
     /// -object memory-backend-memfd,id=mem,size=1G,share=on`. One client is served at a time; what is stored stays
-    /// until this program ends, which SIGTERM and SIGINT ask for. QEMU gives a message
+    /// until this program ends, or for good with `--data`; SIGTERM and SIGINT ask for the end. QEMU gives a message
     /// five seconds to be answered, and then the device is lost: on a busy host, set the device's property
     /// x-msg-timeout=60000 (milliseconds).
     Serve(Serve),
+    /// Asks a running `xio-target serve`, or tells it to attach or detach namespaces.
+    Ctl(Ctl),
+}
+
+#[derive(Args)]
+pub(crate) struct Ctl {
+    /// The control socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: PathBuf,
+    #[command(subcommand)]
+    command: CtlCommand,
+}
+
+#[derive(Subcommand)]
+enum CtlCommand {
+    /// All namespaces, and where they are attached.
+    Namespaces,
+    /// Attaches a namespace; hosts are told.
+    Attach {
+        /// Controller by name; `0` when there is no file.
+        controller: String,
+        /// Namespace by name.
+        namespace: String,
+        /// Its identifier there. [default: the first free one]
+        #[arg(long)]
+        nsid: Option<u32>,
+    },
+    /// Detaches a namespace; hosts are told, and its pairs stay.
+    Detach {
+        /// Controller by name.
+        controller: String,
+        /// Identifier.
+        nsid: u32,
+    },
+    /// What the controllers did since they were powered on.
+    Statistics,
+    /// Bytes and pairs of all namespaces, now.
+    Usage,
+}
+
+impl Ctl {
+    pub(crate) fn request(&self) -> Request {
+        match &self.command {
+            CtlCommand::Namespaces => Request::Namespaces,
+            CtlCommand::Attach { controller, namespace, nsid } => {
+                Request::Attach { controller: controller.clone(), namespace: namespace.clone(), nsid: *nsid }
+            }
+            CtlCommand::Detach { controller, nsid } => {
+                Request::Detach { controller: controller.clone(), nsid: *nsid }
+            }
+            CtlCommand::Statistics => Request::Statistics,
+            CtlCommand::Usage => Request::Usage,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -41,8 +96,26 @@ enum Sets {
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Unix socket to make and listen on.
+    #[arg(long, value_name = "PATH", required_unless_present = "config")]
+    pub(crate) socket: Option<PathBuf>,
+    /// File that describes namespaces and controllers; nothing else but -v can be given with it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "control", "data", "rados", "serial", "namespaces",
+          "capacity", "max_value", "max_key", "max_keys", "read_only", "max_queue_entries", "max_queues", "dstrd",
+          "mdts", "contiguous_queues", "cmb", "css"])]
+    pub(crate) config: Option<PathBuf>,
+    /// Unix socket for `xio-target ctl`.
     #[arg(long, value_name = "PATH")]
-    pub(crate) socket: PathBuf,
+    pub(crate) control: Option<PathBuf>,
+    /// Folder that keeps what is stored, made if it is not there; a completed Store is on its medium. Without it,
+    /// everything is in memory and gone with this program.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// Keep what is stored in this pool of a Ceph cluster, and RADOS namespace in it.
+    #[arg(long, value_name = "POOL[/NAMESPACE]", conflicts_with = "data")]
+    pub(crate) rados: Option<String>,
+    /// Ceph's configuration file, if it is not in a usual place.
+    #[arg(long, value_name = "FILE", requires = "rados")]
+    pub(crate) ceph_conf: Option<PathBuf>,
     /// Say what happens, on standard error; twice for every admin command and mapping.
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -62,11 +135,14 @@ pub(crate) struct Serve {
     /// Queues must be contiguous.
     #[arg(long)]
     contiguous_queues: bool,
+    /// Controller Memory Buffer, a multiple of 2M; 0 for none. Queues, lists and values may be in it.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
+    cmb: u64,
     /// Namespaces, all alike.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
     namespaces: u16,
     /// Bytes for keys and values of each namespace.
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     capacity: u64,
     /// Longest value.
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = value_len)]
@@ -83,7 +159,7 @@ pub(crate) struct Serve {
     /// Serial number; the controller's and the namespaces' unique names derive from it. [default: made from process
     /// and socket]
     #[arg(long, value_name = "TEXT")]
-    serial: Option<String>,
+    pub(crate) serial: Option<String>,
     /// Command sets. All but `kv` are for seeing a driver refuse the controller.
     #[arg(long, value_enum, default_value_t = Sets::Kv)]
     css: Sets,
@@ -100,12 +176,16 @@ impl Serve {
             read_only: self.read_only,
         };
         Config {
-            serial: self.serial.clone().unwrap_or_else(|| self.unique_serial()),
+            serial: self
+                .serial
+                .clone()
+                .unwrap_or_else(|| unique_serial(self.socket.as_deref().unwrap_or(Path::new("")))),
             max_queue_entries: self.max_queue_entries,
             max_queues: self.max_queues,
             dstrd: self.dstrd,
             mdts: self.mdts,
             contiguous_queues: self.contiguous_queues,
+            cmb: self.cmb,
             namespaces: vec![namespace; self.namespaces.into()],
             css: match self.css {
                 Sets::Kv => CommandSets::KeyValue,
@@ -115,18 +195,18 @@ impl Serve {
             ..Config::default()
         }
     }
+}
 
-    /// Two controllers of one machine must differ in it, also when their processes have the same identifier, each in
-    /// its own container.
-    fn unique_serial(&self) -> String {
-        let mut hasher = DefaultHasher::new();
-        (&self.socket, std::process::id()).hash(&mut hasher);
-        format!("XIO{:016X}", hasher.finish())
-    }
+/// A serial number: two controllers of one machine must differ in it, also when their processes have the same
+/// identifier, each in its own container.
+pub(crate) fn unique_serial(socket: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    (socket, std::process::id()).hash(&mut hasher);
+    format!("XIO{:016X}", hasher.finish())
 }
 
 /// A number of bytes, with an optional suffix K, M, G or T for powers of 1024.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let shift = match suffix {
@@ -142,7 +222,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 fn value_len(text: &str) -> Result<u32, String> {
-    match u32::try_from(bytes(text)?) {
+    match u32::try_from(parse_bytes(text)?) {
         Ok(0) => Err("must be at least 1".into()),
         Ok(len) => Ok(len),
         Err(_) => Err("must be below 4G".into()),
@@ -184,9 +264,9 @@ mod tests {
 
     #[test]
     fn byte_counts_have_suffixes() {
-        assert_eq!((bytes("0"), bytes("7K"), bytes("2g")), (Ok(0), Ok(7168), Ok(2 << 30)));
+        assert_eq!((parse_bytes("0"), parse_bytes("7K"), parse_bytes("2g")), (Ok(0), Ok(7168), Ok(2 << 30)));
         for bad in ["", "K", "1.5G", "1KB", "-1", "99999999T", "18446744073709551616"] {
-            assert!(bytes(bad).is_err(), "{bad}");
+            assert!(parse_bytes(bad).is_err(), "{bad}");
         }
         assert!(value_len("4G").is_err() && value_len("0").is_err());
         assert_eq!(value_len("64M"), Ok(64 << 20));
@@ -195,7 +275,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_library() {
         let cli = Cli::try_parse_from(["xio-target", "serve", "--socket", "s"]).unwrap();
-        let Command::Serve(options) = cli.command;
+        let Command::Serve(options) = cli.command else { panic!("another command") };
         let serial = options.config().serial;
         assert_eq!(options.config(), Config { serial, ..Config::default() });
         assert_eq!(options.config().check(), Ok(()));

@@ -60,6 +60,9 @@ pub struct Config {
     pub namespaces: Vec<NamespaceConfig>,
     /// Command sets.
     pub css: CommandSets,
+    /// Bytes of the Controller Memory Buffer, a multiple of 2 MiB; 0 for none. A controller has it only where it is
+    /// plugged in such a way that a host can reach it.
+    pub cmb: u64,
 }
 
 impl Default for Config {
@@ -77,6 +80,7 @@ impl Default for Config {
             contiguous_queues: false,
             namespaces: vec![NamespaceConfig::default()],
             css: CommandSets::default(),
+            cmb: 0,
         }
     }
 }
@@ -104,6 +108,16 @@ pub enum ConfigError {
         /// Most.
         max: u64,
     },
+    /// A number is no multiple of what it must be.
+    #[error("{name} is {value}, it must be a multiple of {unit}")]
+    Multiple {
+        /// Which.
+        name: &'static str,
+        /// Value given.
+        value: u64,
+        /// Unit.
+        unit: u64,
+    },
     /// The doorbells do not fit a BAR of sane size.
     #[error("{queues} queues with a doorbell stride of 2 ^ {shift} bytes need {need} bytes of doorbells, more than {max}")]
     Doorbells {
@@ -121,9 +135,21 @@ pub enum ConfigError {
 /// Most bytes of doorbells.
 const MAX_DOORBELLS: usize = 256 << 20;
 /// Most namespaces: what one namespace list holds.
-const MAX_NAMESPACES: u64 = 1024;
+pub(crate) const MAX_NAMESPACES: u64 = 1024;
 /// Most interrupt vectors.
 const MAX_VECTORS: u16 = 64;
+
+/// Linux shares a buffer with other devices only in pieces of this size.
+const CMB_UNIT: u64 = 2 << 20;
+const MAX_CMB: u64 = 2 << 30;
+
+impl NamespaceConfig {
+    /// Refuses what no namespace can be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        range("max_key", self.max_key, 1, Key::MAX as u64)?;
+        range("max_value", self.max_value, 1, u64::from(u32::MAX))
+    }
+}
 
 impl Config {
     /// Interrupt vectors: one for each queue pair and the admin queue, 64 at most.
@@ -173,9 +199,10 @@ impl Config {
         range("dstrd", self.dstrd, 0, 15)?;
         range("mdts", self.mdts, 0, 51)?;
         range("number of namespaces", self.namespaces.len() as u64, 0, MAX_NAMESPACES)?;
-        for namespace in &self.namespaces {
-            range("max_key", namespace.max_key, 1, Key::MAX as u64)?;
-            range("max_value", namespace.max_value, 1, u64::from(u32::MAX))?;
+        self.namespaces.iter().try_for_each(NamespaceConfig::check)?;
+        range("cmb", self.cmb, 0, MAX_CMB)?;
+        if self.cmb % CMB_UNIT != 0 {
+            return Err(ConfigError::Multiple { name: "cmb", value: self.cmb, unit: CMB_UNIT });
         }
         let need = self.bar_len();
         if need > MAX_DOORBELLS {
@@ -231,6 +258,9 @@ mod tests {
             deep.check().unwrap_err().to_string(),
             "max_queue_entries is 65537, it must be 2 to 65536"
         );
+        let odd = Config { cmb: 1 << 20, ..Config::default() };
+        assert_eq!(odd.check().unwrap_err().to_string(), "cmb is 1048576, it must be a multiple of 2097152");
+        assert!(Config { cmb: 4 << 30, ..Config::default() }.check().is_err());
         assert!(Config { serial: "x".repeat(21), ..Config::default() }.check().is_err());
         assert!(Config { model: "\n".into(), ..Config::default() }.check().is_err());
         assert!(Config { max_queues: 0, ..Config::default() }.check().is_err());

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The controller: registers, what enabling, disabling and shutting down do, and the pass over all queues.
 
+use crate::cmb::Cmb;
 use crate::event::{ErrorLog, Events};
 use crate::features::Features;
-use crate::host::DmaFault;
-use crate::kv::Namespace;
+use crate::flight::Flights;
+use crate::host::{DmaFault, HostMemory};
+use crate::kv::{Namespace, Step};
 use crate::queues::{Fetch, Queues};
 use crate::store::{MemStore, Store};
 use crate::{CommandSets, Config, ConfigError, Host, NamespaceConfig};
 use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Vs};
-use nvme_kv::{Cqe, Sqe, Status};
+use nvme_kv::{Cqe, Status};
+use std::sync::Arc;
 
 /// Base 2.1.
 pub(crate) const VERSION: Vs = Vs(0).with_major(2).with_minor(1);
@@ -45,6 +48,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_written: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
+    pub(crate) failed: u64,
+    pub(crate) media_errors: u64,
 }
 
 impl Counters {
@@ -56,10 +61,6 @@ impl Counters {
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.bytes_written += bytes as u64;
         self.writes += 1;
-    }
-
-    const fn bytes(&self) -> u64 {
-        self.bytes_read + self.bytes_written
     }
 }
 
@@ -73,25 +74,30 @@ pub struct Controller {
     pub(crate) events: Events,
     pub(crate) errors: ErrorLog,
     pub(crate) counters: Counters,
-    pub(crate) namespaces: Vec<Namespace>,
+    /// Namespace 1 first; `None` for one that is not attached.
+    pub(crate) namespaces: Vec<Option<Namespace>>,
+    pub(crate) flights: Flights,
+    cmb: Option<Cmb>,
+    /// Bytes of values moved, for taking turns.
+    pub(crate) moved: u64,
 }
 
 impl Controller {
     /// A controller that was just powered on, with empty namespaces in memory.
     pub fn new(config: Config, host: Host) -> Result<Self, ConfigError> {
-        Self::with_stores(config, host, |_, namespace| Box::new(MemStore::new(namespace)))
+        Self::with_stores(config, host, |_, namespace| Arc::new(MemStore::new(namespace)))
     }
 
     /// A controller that was just powered on; `open` gives the store of each namespace.
     pub fn with_stores(
         config: Config,
         host: Host,
-        mut open: impl FnMut(u32, &NamespaceConfig) -> Box<dyn Store>,
+        mut open: impl FnMut(u32, &NamespaceConfig) -> Arc<dyn Store>,
     ) -> Result<Self, ConfigError> {
         config.check()?;
         let namespaces = (1..)
             .zip(config.active_namespaces())
-            .map(|(nsid, namespace)| Namespace { config: namespace.clone(), store: open(nsid, namespace) });
+            .map(|(nsid, namespace)| Some(Namespace::new(namespace.clone(), open(nsid, namespace))));
         Ok(Self {
             namespaces: namespaces.collect(),
             queues: Queues::new(config.doorbells()),
@@ -100,9 +106,24 @@ impl Controller {
             events: Events::default(),
             errors: ErrorLog::default(),
             counters: Counters::default(),
+            flights: Flights::default(),
+            cmb: None,
+            moved: 0,
             config,
             host,
         })
+    }
+
+    /// Gives the controller its Controller Memory Buffer: memory of the size that the configuration says, by offset,
+    /// which is BAR 2. Without a size there is none.
+    #[must_use]
+    pub fn with_cmb(mut self, buffer: Arc<dyn HostMemory>) -> Self {
+        if self.config.cmb > 0 {
+            let cmb = Cmb::new(self.host.memory.clone(), buffer, self.config.cmb);
+            self.host.memory = cmb.memory();
+            self.cmb = Some(cmb);
+        }
+        self
     }
 
     /// Its configuration.
@@ -139,7 +160,20 @@ impl Controller {
 
     /// One pass over all queues; the number of commands that were completed. Never waits.
     pub fn poll(&mut self) -> usize {
-        (0..=u16::MAX).map_while(|sqid| self.poll_queue(sqid)).sum()
+        let landed = self.begin_pass();
+        let done: usize = (0..=u16::MAX).map_while(|sqid| self.poll_queue(sqid)).sum();
+        self.end_pass();
+        landed + done
+    }
+
+    /// What a pass ends with: interrupts that were held back for too long.
+    pub fn end_pass(&mut self) {
+        self.queues.signal_overdue(&self.features, &self.host);
+    }
+
+    /// What a pass begins with: commands whose stores have answered meanwhile. How many were completed.
+    pub fn begin_pass(&mut self) -> usize {
+        self.land_all()
     }
 
     /// The part of a pass that is one submission queue's; the number of commands that were completed. `None` at the
@@ -154,6 +188,9 @@ impl Controller {
     pub fn reset(&mut self) {
         self.disable();
         self.registers = Registers::default();
+        if let Some(cmb) = &mut self.cmb {
+            cmb.set_control(0);
+        }
     }
 
     fn cap(&self) -> Cap {
@@ -168,6 +205,7 @@ impl Controller {
             .with_to(READY_TIMEOUT.into())
             .with_dstrd(self.config.dstrd.into())
             .with_css(css)
+            .with_cmbs(self.cmb.is_some().into())
             .with_crms(READY_WITH_MEDIA)
     }
 
@@ -175,6 +213,7 @@ impl Controller {
         const CAP_HIGH: usize = offset::CAP + 4;
         const ASQ_HIGH: usize = offset::ASQ + 4;
         const ACQ_HIGH: usize = offset::ACQ + 4;
+        const CMBMSC_HIGH: usize = offset::CMBMSC + 4;
         let r = &self.registers;
         match at {
             offset::CAP => self.cap().0 as u32,
@@ -188,6 +227,11 @@ impl Controller {
             offset::ACQ => r.acq as u32,
             ACQ_HIGH => (r.acq >> 32) as u32,
             offset::CRTO => READY_TIMEOUT,
+            offset::CMBLOC => self.cmb.as_ref().map_or(0, Cmb::location),
+            offset::CMBSZ => self.cmb.as_ref().map_or(0, Cmb::size),
+            offset::CMBMSC => self.cmb.as_ref().map_or(0, Cmb::control) as u32,
+            CMBMSC_HIGH => (self.cmb.as_ref().map_or(0, Cmb::control) >> 32) as u32,
+            offset::CMBSTS => self.cmb.as_ref().map_or(0, Cmb::status),
             _ => 0,
         }
     }
@@ -195,6 +239,7 @@ impl Controller {
     fn set_register(&mut self, at: usize, value: u32) {
         const ASQ_HIGH: usize = offset::ASQ + 4;
         const ACQ_HIGH: usize = offset::ACQ + 4;
+        const CMBMSC_HIGH: usize = offset::CMBMSC + 4;
         // Base, sections 3.1.4.8 to 3.1.4.10: only while disabled.
         let r = &mut self.registers;
         let disabled = r.cc.en() == 0;
@@ -205,10 +250,17 @@ impl Controller {
             ASQ_HIGH if disabled => r.asq = r.asq & 0xffff_ffff | u64::from(value) << 32,
             offset::ACQ if disabled => r.acq = r.acq & !0xffff_ffff | u64::from(value & !0xfff),
             ACQ_HIGH if disabled => r.acq = r.acq & 0xffff_ffff | u64::from(value) << 32,
+            offset::CMBMSC | CMBMSC_HIGH => self.set_cmbmsc(at == CMBMSC_HIGH, value),
             // Interrupts are masked in the MSI-X table.
             offset::INTMS | offset::INTMC => {}
             _ => log::debug!("write of {value:#x} to register {at:#x} ignored"),
         }
+    }
+
+    fn set_cmbmsc(&mut self, high: bool, value: u32) {
+        let Some(cmb) = &mut self.cmb else { return };
+        let (old, value) = (cmb.control(), u64::from(value));
+        cmb.set_control(if high { old & 0xffff_ffff | value << 32 } else { old & !0xffff_ffff | value });
     }
 
     /// Base, section 3.1.4.5.
@@ -245,17 +297,26 @@ impl Controller {
     fn disable(&mut self) {
         log::debug!("disabled");
         self.queues.clear();
+        self.flights.orphan(None);
         self.features = Features::default();
         self.events = Events::default();
         self.registers.csts = Csts::default();
     }
 
-    /// Shutdown (Base, section 3.6): takes no time.
+    /// Shutdown (Base, section 3.6): complete when all stores have flushed.
     fn shut_down(&mut self) {
-        for (nsid, namespace) in (1..).zip(&mut self.namespaces) {
-            if let Err(status) = namespace.store.flush() {
-                log::error!("namespace {nsid} can not be flushed: {status}");
+        self.flights.orphan(None);
+        match self.flush_all(0, 0, true) {
+            Step::Done(outcome) => self.shut_down_complete(outcome),
+            Step::Started | Step::Held => {
+                self.registers.csts = self.registers.csts.with_shst(Csts::SHST_OCCURRING);
             }
+        }
+    }
+
+    fn shut_down_complete(&mut self, outcome: Outcome) {
+        if let Err(status) = outcome {
+            log::error!("a store can not be flushed: {status}");
         }
         self.registers.csts = self.registers.csts.with_shst(Csts::SHST_COMPLETE);
     }
@@ -264,12 +325,35 @@ impl Controller {
     fn fail(&mut self, fault: DmaFault) {
         log::warn!("fatal: {fault}");
         self.registers.csts = self.registers.csts.with_cfs(1);
+        self.flights.orphan(None);
+    }
+
+    /// Completes the commands that stores have answered.
+    fn land_all(&mut self) -> usize {
+        let mut landed = self.flights.take();
+        let mut done = 0;
+        for (id, answer) in landed.drain(..) {
+            match self.land(id, answer) {
+                None => {}
+                Some((_, outcome, true)) => self.shut_down_complete(outcome),
+                Some((flight, outcome, false)) => {
+                    self.queues.landed(flight.sqid);
+                    match self.complete(flight.sqid, flight.cid, outcome) {
+                        Ok(()) => self.queues.signal(flight.sqid, &self.features, &self.host),
+                        Err(fault) => self.fail(fault),
+                    }
+                    done += 1;
+                }
+            }
+        }
+        self.flights.recycle(landed);
+        done
     }
 
     /// Serves one submission queue for a while.
     fn turn(&mut self, sqid: u16) -> usize {
         let served = self.serve(sqid);
-        self.queues.signal(sqid, &self.host);
+        self.queues.signal(sqid, &self.features, &self.host);
         served.unwrap_or_else(|fault| {
             self.fail(fault);
             0
@@ -278,7 +362,7 @@ impl Controller {
 
     fn serve(&mut self, sqid: u16) -> Result<usize, DmaFault> {
         let mut done = if sqid == 0 { self.complete_events()? } else { 0 };
-        let end = self.counters.bytes() + TURN_BYTES;
+        let end = self.moved + TURN_BYTES;
         for _ in 0..TURN_COMMANDS {
             let sqe = match self.queues.fetch(sqid, &self.host)? {
                 Fetch::Command(sqe) => sqe,
@@ -288,31 +372,52 @@ impl Controller {
                     break;
                 }
             };
-            let outcome = if sqid == 0 { self.admin(&sqe) } else { Some(self.io(&sqe)) };
-            if let Some(outcome) = outcome {
-                self.complete(sqid, &sqe, outcome)?;
-                done += 1;
+            match if sqid == 0 { self.admin(&sqe) } else { self.io(sqid, &sqe) } {
+                Step::Done(outcome) => {
+                    if let Err(status) = outcome {
+                        log::debug!("queue {sqid} command {:#04x}: {status}", sqe.opcode);
+                    }
+                    self.complete(sqid, sqe.cid.get(), outcome)?;
+                    done += 1;
+                }
+                Step::Started if sqid != 0 => self.queues.started(sqid),
+                // Asynchronous Event Requests.
+                Step::Started => {}
+                Step::Held => {
+                    self.queues.hold(sqid, sqe);
+                    break;
+                }
             }
-            if self.counters.bytes() >= end {
+            if self.moved >= end {
                 break;
             }
         }
         Ok(done)
     }
 
-    fn complete(&mut self, sqid: u16, sqe: &Sqe, outcome: Outcome) -> Result<(), DmaFault> {
-        let cid = sqe.cid.get();
+    fn complete(&mut self, sqid: u16, cid: u16, outcome: Outcome) -> Result<(), DmaFault> {
         if let Err(status) = outcome {
-            log::debug!("queue {sqid} command {:#04x}: {status}", sqe.opcode);
+            self.counters.failed += 1;
+            self.note_error(sqid, cid, status);
         }
         self.queues.complete(sqid, |sqhd| completion(sqid, sqhd, cid, outcome), &self.host)
+    }
+
+    /// What is nobody's mistake goes to the error log; what a host asks for in vain does not.
+    fn note_error(&mut self, sqid: u16, cid: u16, status: Status) {
+        match status {
+            Status::UNRECOVERED_ERROR => self.counters.media_errors += 1,
+            Status::DATA_TRANSFER_ERROR | Status::INTERNAL_ERROR => {}
+            _ => return,
+        }
+        self.errors.push_command(sqid, cid, status);
     }
 
     /// Completes Asynchronous Event Requests that are due.
     fn complete_events(&mut self) -> Result<usize, DmaFault> {
         let mut done = 0;
         loop {
-            match self.queues.has_room(0, &self.host) {
+            match self.queues.has_room(0, &self.host)? {
                 Ok(true) => {}
                 Ok(false) => break,
                 // The host is told once it has made good for it.

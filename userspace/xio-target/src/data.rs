@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 const MAX_RUN: usize = 1 << 20;
 
 /// What a command with a bad address is answered (Base, Figure "Generic Command Status Values").
-fn transfer_error(fault: DmaFault) -> Status {
+pub(crate) fn transfer_error(fault: DmaFault) -> Status {
     log::debug!("{fault}");
     Status::DATA_TRANSFER_ERROR
 }

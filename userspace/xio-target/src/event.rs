@@ -4,7 +4,7 @@
 use nvme_kv::admin::event;
 use nvme_kv::log::{self, ErrorEntry};
 use nvme_kv::Status;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use zerocopy::FromZeros;
 
 /// Asynchronous Event Requests that may wait at once.
@@ -18,9 +18,30 @@ pub(crate) struct Events {
     requests: VecDeque<u16>,
     /// Requests that are done: command identifier and outcome.
     done: VecDeque<(u16, Result<u32, Status>)>,
-    error: bool,
-    /// The host was told of an error and has not read the log since.
+    error: Kind,
+    notice: Kind,
+    /// Namespaces that changed since the host has read their list.
+    changed: BTreeSet<u32>,
+}
+
+/// A type of events.
+#[derive(Default)]
+struct Kind {
+    /// The host is to be told.
+    due: bool,
+    /// The host was told and has not read the log since.
     masked: bool,
+}
+
+impl Kind {
+    /// Whether to tell the host now.
+    fn take(&mut self) -> bool {
+        let now = self.due && !self.masked;
+        if now {
+            (self.due, self.masked) = (false, true);
+        }
+        now
+    }
 }
 
 impl Events {
@@ -43,21 +64,42 @@ impl Events {
 
     /// An error happened that no completion tells of.
     pub(crate) fn error(&mut self) {
-        self.error = true;
+        self.error.due = true;
     }
 
-    /// The host has read the error log.
-    pub(crate) fn acknowledge(&mut self) {
-        self.masked = false;
+    /// A namespace was attached, detached or changed; `tell`: the host wants to know.
+    pub(crate) fn namespace_changed(&mut self, nsid: u32, tell: bool) {
+        self.changed.insert(nsid);
+        self.notice.due |= tell;
+    }
+
+    /// Namespaces that changed.
+    pub(crate) fn changed(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.changed.iter().copied()
+    }
+
+    /// The host has read a log.
+    pub(crate) fn acknowledge(&mut self, lid: u8) {
+        match lid {
+            log::id::ERROR => self.error.masked = false,
+            log::id::CHANGED_NAMESPACES => {
+                self.notice.masked = false;
+                self.changed.clear();
+            }
+            _ => {}
+        }
     }
 
     /// A request to complete now.
     pub(crate) fn next(&mut self) -> Option<(u16, Result<u32, Status>)> {
-        if self.error && !self.masked {
-            if let Some(cid) = self.requests.pop_front() {
-                (self.error, self.masked) = (false, true);
-                let dword = event::dword(event::ERROR, event::INVALID_DOORBELL_VALUE, log::id::ERROR);
-                self.done.push_back((cid, Ok(dword)));
+        if let Some(cid) = self.requests.front().copied() {
+            let error = (event::ERROR, event::INVALID_DOORBELL_VALUE, log::id::ERROR);
+            let notice = (event::NOTICE, event::NAMESPACE_CHANGED, log::id::CHANGED_NAMESPACES);
+            let kinds = [(&mut self.error, error), (&mut self.notice, notice)];
+            let told = kinds.into_iter().find_map(|(kind, what)| kind.take().then_some(what));
+            if let Some((kind, information, log)) = told {
+                self.requests.pop_front();
+                self.done.push_back((cid, Ok(event::dword(kind, information, log))));
             }
         }
         self.done.pop_front()
@@ -73,14 +115,24 @@ pub(crate) struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// Takes note of an error of queue `sqid`.
+    /// Errors so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Takes note of an error of queue `sqid` that belongs to no command.
     pub(crate) fn push(&mut self, sqid: u16, status: Status) {
+        self.push_command(sqid, ErrorEntry::NO_COMMAND, status);
+    }
+
+    /// Takes note of an error of a command.
+    pub(crate) fn push_command(&mut self, sqid: u16, cid: u16, status: Status) {
         self.count += 1;
         self.entries.truncate(LOG_ENTRIES - 1);
         self.entries.push_front(ErrorEntry {
             count: self.count.into(),
             sqid: sqid.into(),
-            cid: ErrorEntry::NO_COMMAND.into(),
+            cid: cid.into(),
             status: (status.bits() << 1).into(),
             location: ErrorEntry::NO_FIELD.into(),
             ..ErrorEntry::new_zeroed()
@@ -110,8 +162,18 @@ mod tests {
         assert_eq!(events.next(), Some((1, Ok(0x0001_0100))));
         events.error();
         assert_eq!(events.next(), None);
-        events.acknowledge();
-        assert_eq!(events.next().map(|(cid, _)| cid), Some(2));
+        events.acknowledge(log::id::SMART);
+        assert_eq!(events.next(), None);
+        // Another type is not masked.
+        events.namespace_changed(3, false);
+        assert_eq!(events.next(), None);
+        events.namespace_changed(2, true);
+        assert_eq!(events.next(), Some((2, Ok(0x0004_0002))));
+        assert_eq!((events.request(3), events.changed().collect::<Vec<_>>()), (Ok(()), vec![2, 3]));
+        events.acknowledge(log::id::CHANGED_NAMESPACES);
+        assert_eq!(events.changed().len(), 0);
+        events.acknowledge(log::id::ERROR);
+        assert_eq!(events.next().map(|(cid, _)| cid), Some(3));
         assert_eq!(events.next(), None);
     }
 

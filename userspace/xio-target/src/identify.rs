@@ -31,24 +31,32 @@ impl Controller {
             // A command set that is not there has no namespaces.
             cns::CSI_ACTIVE_NAMESPACES => bytes(&self.active(command.nsid, kv)?),
             cns::DESCRIPTORS => self.descriptors(command.nsid)?,
+            // Base, section 3.2.1.5: zeros for a namespace that is not attached.
             cns::CSI_NAMESPACE if command.csi == csi::KV => {
-                bytes(&kv_namespace(self.namespace(command.nsid)?))
+                self.slot(command.nsid)?.map_or([0; identify::SIZE], |ns| bytes(&kv_namespace(ns)))
             }
             cns::CSI_CONTROLLER if kv => {
                 let mut c = identify::KvController::new_zeroed();
                 c.ver = KV_VERSION.0.into();
                 bytes(&c)
             }
-            cns::INDEPENDENT_NAMESPACE => bytes(&independent(self.namespace(command.nsid)?)),
+            cns::INDEPENDENT_NAMESPACE => {
+                self.slot(command.nsid)?.map_or([0; identify::SIZE], |ns| bytes(&independent(ns)))
+            }
             cns::COMMAND_SETS => self.command_sets(command.cntid)?,
             _ => return Err(Status::INVALID_FIELD),
         };
         Ok(bytes)
     }
 
-    fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
+    /// A namespace; `None` for one that is not attached.
+    fn slot(&self, nsid: u32) -> Result<Option<&Namespace>, Status> {
         let index = (nsid as usize).checked_sub(1).ok_or(Status::INVALID_NAMESPACE)?;
-        self.namespaces.get(index).ok_or(Status::INVALID_NAMESPACE)
+        self.namespaces.get(index).map(Option::as_ref).ok_or(Status::INVALID_NAMESPACE)
+    }
+
+    fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
+        self.slot(nsid)?.ok_or(Status::INVALID_NAMESPACE)
     }
 
     fn identify_controller(&self) -> identify::Controller {
@@ -70,6 +78,8 @@ impl Controller {
         c.elpe = (LOG_ENTRIES - 1) as u8;
         // Sizes of entries, smallest and largest, as powers of 2.
         (c.sqes, c.cqes) = (0x66, 0x44);
+        c.oacs = identify::Controller::OACS_DOORBELL_BUFFERS.into();
+        c.oaes = identify::Controller::OAES_NAMESPACE.into();
         c.nn = (self.namespaces.len() as u32).into();
         c.vwc = identify::Controller::VWC_FLUSH_ALL;
         let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{}", text(&self.uuid(0)));
@@ -85,8 +95,8 @@ impl Controller {
             return Err(Status::INVALID_NAMESPACE);
         }
         let mut list = identify::NamespaceList::new_zeroed();
-        let last = if any { self.namespaces.len() as u32 } else { 0 };
-        for (to, nsid) in list.nsid.iter_mut().zip(after + 1..=last) {
+        let attached = (1..).zip(&self.namespaces).filter(|(nsid, n)| any && *nsid > after && n.is_some());
+        for (to, (nsid, _)) in list.nsid.iter_mut().zip(attached) {
             *to = nsid.into();
         }
         Ok(list)
@@ -146,7 +156,7 @@ fn kv_namespace(namespace: &Namespace) -> identify::KvNamespace {
 fn independent(namespace: &Namespace) -> identify::IndependentNamespace {
     let mut ns = identify::IndependentNamespace::new_zeroed();
     ns.nsattr = if namespace.config.read_only { WRITE_PROTECTED } else { 0 };
-    ns.nstat = READY;
+    ns.nstat = if namespace.store.is_ready() { READY } else { 0 };
     ns
 }
 

@@ -10,28 +10,35 @@
 //! |---|---|
 //! | [`host`] | what a controller needs of its host |
 //! | `config` | its limits |
+//! | `attach` | namespaces come and go; statistics |
+//! | `cmb` | Controller Memory Buffer |
 //! | `controller` | registers, enable, disable, shutdown, the pass over all queues |
-//! | `queues` | rings in host memory |
+//! | `queues`, `shadow` | rings in host memory, and doorbells there |
 //! | `admin`, `identify`, `features`, `log_page`, `event` | the admin command set |
-//! | `kv`, [`store`] | the Key Value command set and where pairs are kept |
+//! | `kv`, `flight`, [`store`] | the Key Value command set, its commands under way, and where pairs are kept |
 //! | [`vfio`] | PCI function, DMA and interrupts for a vfio-user client |
 #![warn(missing_docs)]
 
 mod admin;
+mod attach;
+mod cmb;
 mod config;
 mod controller;
 mod data;
 mod event;
 mod features;
+mod flight;
 pub mod host;
 mod huge;
 mod identify;
 mod kv;
 mod log_page;
 mod queues;
+mod shadow;
 pub mod store;
 pub mod vfio;
 
+pub use attach::{AttachError, Attached, Statistics};
 pub use config::{CommandSets, Config, ConfigError, NamespaceConfig};
 pub use controller::Controller;
 pub use host::Host;

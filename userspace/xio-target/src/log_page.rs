@@ -2,21 +2,25 @@
 //! Log pages (Base, section 5.1.12).
 
 use crate::controller::{Controller, FIRMWARE};
+use crate::features::ALL_FEATURES;
 use crate::identify::ascii;
+use crate::kv::ALL;
 use nvme_kv::admin::{opcode as admin, GetLogPage};
 use nvme_kv::kv::opcode as kv;
-use nvme_kv::{csi, log, Status};
+use nvme_kv::log::features;
+use nvme_kv::{csi, identify, log, Status};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Log pages that are there.
-const PAGES: [u8; 6] = [
+const PAGES: [u8; 7] = [
     log::id::SUPPORTED,
     log::id::ERROR,
     log::id::SMART,
     log::id::FIRMWARE,
     log::id::CHANGED_NAMESPACES,
     log::id::EFFECTS,
+    log::id::FEATURES,
 ];
 /// Entry of the Supported Log Pages log: supported.
 const LSUPP: u32 = 1 << 0;
@@ -33,8 +37,8 @@ impl Controller {
         let start = usize::try_from(command.offset).ok().filter(|start| *start <= page.len());
         let rest = page.get(start.ok_or(Status::INVALID_FIELD)?..).unwrap_or(&[]);
         let len = usize::try_from(command.len()).unwrap_or(usize::MAX).min(rest.len());
-        if command.lid == log::id::ERROR && !command.retain {
-            self.events.acknowledge();
+        if !command.retain {
+            self.events.acknowledge(command.lid);
         }
         Ok(rest.get(..len).unwrap_or(&[]).to_vec())
     }
@@ -47,6 +51,8 @@ impl Controller {
                 supported.as_bytes().to_vec()
             }
             log::id::ERROR => self.errors.entries().as_bytes().to_vec(),
+            // Base, section 5.1.12.1.3: of the controller alone (LPA bit 0).
+            log::id::SMART if !matches!(command.nsid, 0 | ALL) => return Err(Status::INVALID_FIELD),
             log::id::SMART => self.smart().as_bytes().to_vec(),
             log::id::FIRMWARE => {
                 let mut firmware = log::Firmware::new_zeroed();
@@ -54,11 +60,32 @@ impl Controller {
                 ascii(&mut firmware.slots[0], FIRMWARE);
                 firmware.as_bytes().to_vec()
             }
-            // Namespaces never change.
-            log::id::CHANGED_NAMESPACES => vec![0; 4096],
+            log::id::CHANGED_NAMESPACES => self.changed_namespaces(),
             log::id::EFFECTS => effects(command.csi == csi::KV).as_bytes().to_vec(),
+            log::id::FEATURES => self.features_supported(),
             _ => return Err(Status::INVALID_LOG_PAGE),
         })
+    }
+
+    /// Changed Namespace List (Base, section 5.1.12.1.5).
+    fn changed_namespaces(&self) -> Vec<u8> {
+        let mut list = identify::NamespaceList::new_zeroed();
+        let changed = self.events.changed();
+        if changed.len() > list.nsid.len() {
+            list.nsid[0] = ALL.into();
+        } else {
+            list.nsid.iter_mut().zip(changed).for_each(|(to, nsid)| *to = nsid.into());
+        }
+        list.as_bytes().to_vec()
+    }
+
+    fn features_supported(&self) -> Vec<u8> {
+        let mut all = [U32::ZERO; 256];
+        for (fid, of_namespace) in ALL_FEATURES {
+            let scope = if of_namespace { features::SCOPE_NAMESPACE } else { features::SCOPE_CONTROLLER };
+            all[usize::from(fid)] = (features::SUPPORTED | scope).into();
+        }
+        all.as_bytes().to_vec()
     }
 
     fn smart(&self) -> log::Smart {
@@ -68,7 +95,9 @@ impl Controller {
         let c = &self.counters;
         // Data is counted in thousands of 512 bytes, rounded up.
         let units = |bytes: u64| bytes.div_ceil(512_000);
-        let counts = [units(c.bytes_read), units(c.bytes_written), c.reads, c.writes];
+        let power_cycles = 1;
+        let done = [units(c.bytes_read), units(c.bytes_written), c.reads, c.writes];
+        let counts = done.into_iter().chain([0, power_cycles, 0, 0, c.media_errors, self.errors.count()]);
         for (to, from) in smart.counters.iter_mut().zip(counts) {
             *to = u128::from(from).to_le_bytes();
         }
@@ -91,7 +120,7 @@ fn effects(is_kv: bool) -> log::Effects {
         admin::SET_FEATURES,
         admin::GET_FEATURES,
         admin::ASYNC_EVENT,
-        admin::KEEP_ALIVE,
+        admin::DOORBELL_BUFFERS,
     ] {
         effects.admin[usize::from(opcode)] = log::CSUPP.into();
     }

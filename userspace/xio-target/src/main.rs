@@ -3,37 +3,34 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod control;
+mod file;
+mod serve;
 
 use clap::Parser;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::process::ExitCode;
-use xio_target::vfio::{Listener, Server};
 
 fn main() -> ExitCode {
-    let cli::Command::Serve(options) = cli::Cli::parse().command;
-    cli::log_to_stderr(options.verbose);
-    match serve(&options) {
+    let done = match cli::Cli::parse().command {
+        cli::Command::Serve(options) => {
+            cli::log_to_stderr(options.verbose);
+            serve::serve(&options)
+        }
+        cli::Command::Ctl(options) => ctl(&options),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "xio-target: {}: {error}", options.socket.display());
+            let _ = writeln!(io::stderr(), "xio-target: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Serves clients until a signal asks for the end.
-fn serve(options: &cli::Serve) -> io::Result<()> {
-    // Before there are threads, so that they inherit the mask and the signals come here.
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
-    signals.thread_block()?;
-    let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
-    let mut server = Server::new(options.config())?;
-    let listener = Listener::bind(&options.socket)?;
-    log::info!("listening on {}", options.socket.display());
-    server.run(&listener, stop.as_fd())
+/// Asks a running program and prints its answer.
+fn ctl(options: &cli::Ctl) -> io::Result<()> {
+    let answer = control::ask(&options.control, &options.request())?;
+    println!("{answer:#}");
+    Ok(())
 }

@@ -3,189 +3,20 @@
 
 mod common;
 
-use common::{key, pattern, Bus, Driver};
+use common::client::*;
+use common::{key, pattern, Bus};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::memfd::{memfd_create, MFdFlags};
-use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr};
 use nvme_kv::kv::Condition;
-use nvme_kv::regs::Csts;
+use nvme_kv::regs::{offset, Cmbloc, Cmbsz, Csts};
 use nvme_kv::{DataPointer, Status};
-use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use xio_target::vfio::{Listener, Server};
 use xio_target::Config;
-
-const VERSION: u16 = 1;
-const DMA_MAP: u16 = 2;
-const DMA_UNMAP: u16 = 3;
-const GET_INFO: u16 = 4;
-const GET_REGION_INFO: u16 = 5;
-const GET_IRQ_INFO: u16 = 7;
-const SET_IRQS: u16 = 8;
-const REGION_READ: u16 = 9;
-const REGION_WRITE: u16 = 10;
-const DEVICE_RESET: u16 = 13;
-
-const NO_REPLY: u32 = 0x10;
-const MEMORY: u64 = 8 << 20;
-/// Where the memory is in the machine.
-const BASE: u64 = 0x10_0000;
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|w| w.to_ne_bytes()).collect()
-}
-
-fn longs(longs: &[u64]) -> Vec<u8> {
-    longs.iter().flat_map(|w| w.to_ne_bytes()).collect()
-}
-
-fn word(bytes: &[u8], n: usize) -> u32 {
-    u32::from_ne_bytes(bytes[n * 4..][..4].try_into().unwrap())
-}
-
-/// A client's end of the socket.
-struct Client {
-    stream: UnixStream,
-    id: u16,
-    /// Descriptors that came with the last reply.
-    fds: Vec<OwnedFd>,
-}
-
-impl Client {
-    fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { stream, id: 0, fds: vec![] }
-    }
-
-    fn send(&mut self, command: u16, flags: u32, payload: &[u8], fds: &[RawFd]) {
-        self.id += 1;
-        let head = [u32::from(self.id) | u32::from(command) << 16, 16 + payload.len() as u32, flags, 0];
-        let message = [words(&head), payload.to_vec()].concat();
-        let rights = [ControlMessage::ScmRights(fds)];
-        let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
-        let iov = [IoSlice::new(&message)];
-        let sent =
-            sendmsg::<UnixAddr>(self.stream.as_raw_fd(), &iov, rights, MsgFlags::empty(), None).unwrap();
-        self.stream.write_all(&message[sent..]).unwrap();
-    }
-
-    /// The reply to the last message.
-    #[allow(unsafe_code)]
-    fn reply(&mut self) -> Result<Vec<u8>, Errno> {
-        let mut head = [0; 16];
-        let mut space = nix::cmsg_space!([RawFd; 4]);
-        let mut iov = [IoSliceMut::new(&mut head)];
-        let flags = MsgFlags::MSG_WAITALL;
-        let got = recvmsg::<UnixAddr>(self.stream.as_raw_fd(), &mut iov, Some(&mut space), flags).unwrap();
-        assert_eq!(got.bytes, 16, "connection closed");
-        self.fds.clear();
-        for message in got.cmsgs().unwrap() {
-            if let ControlMessageOwned::ScmRights(raw) = message {
-                // SAFETY: just received, and ours alone.
-                self.fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
-        }
-        let mut payload = vec![0; word(&head, 1) as usize - 16];
-        self.stream.read_exact(&mut payload).unwrap();
-        assert_eq!(word(&head, 0) as u16, self.id);
-        match (word(&head, 2), word(&head, 3)) {
-            (1, 0) => Ok(payload),
-            (0x21, errno) => Err(Errno::from_raw(errno as i32)),
-            other => panic!("reply with flags and error {other:x?}"),
-        }
-    }
-
-    fn call(&mut self, command: u16, payload: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.send(command, 0, payload, &[]);
-        self.reply()
-    }
-
-    fn negotiate(&mut self) {
-        let text = b"\0\0\0\0{\"capabilities\":{\"max_msg_fds\":16}}\0";
-        let reply = self.call(VERSION, text).unwrap();
-        assert_eq!(reply[..4], [0; 4]);
-        let json: serde_json::Value = serde_json::from_slice(&reply[4..reply.len() - 1]).unwrap();
-        assert_eq!(json["capabilities"]["max_msg_fds"], 16);
-    }
-
-    fn map(&mut self, address: u64, offset: u64, size: u64, flags: u32, file: &File) -> Result<(), Errno> {
-        let payload = [words(&[32, flags]), longs(&[offset, address, size])].concat();
-        self.send(DMA_MAP, 0, &payload, &[file.as_raw_fd()]);
-        self.reply().map(drop)
-    }
-
-    fn write_config(&mut self, offset: u64, value: u16) {
-        let write = [longs(&[offset]), words(&[7, 2]), value.to_le_bytes().to_vec()].concat();
-        assert!(self.call(REGION_WRITE, &write).is_ok());
-    }
-
-    fn access(offset: usize, len: usize) -> Vec<u8> {
-        [longs(&[offset as u64]), words(&[0, len as u32])].concat()
-    }
-}
-
-/// The client as a bus: registers in messages, doorbells and memory in shared files.
-struct Machine {
-    client: Client,
-    memory: File,
-    bar: File,
-}
-
-impl Bus for Machine {
-    fn read_register(&mut self, offset: usize, to: &mut [u8]) {
-        let reply = self.client.call(REGION_READ, &Client::access(offset, to.len())).unwrap();
-        to.copy_from_slice(&reply[16..]);
-    }
-    fn write_register(&mut self, offset: usize, from: &[u8]) {
-        let payload = [&Client::access(offset, from.len()), from].concat();
-        // Posted, as QEMU may.
-        self.client.send(REGION_WRITE, NO_REPLY, &payload, &[]);
-    }
-    fn ring(&mut self, offset: usize, value: u32) {
-        self.bar.write_all_at(&value.to_le_bytes(), offset as u64).unwrap();
-    }
-    fn peek(&self, addr: u64, to: &mut [u8]) {
-        self.memory.read_exact_at(to, addr - BASE).unwrap();
-    }
-    fn poke(&mut self, addr: u64, from: &[u8]) {
-        self.memory.write_all_at(from, addr - BASE).unwrap();
-    }
-    fn work(&mut self) {
-        thread::sleep(Duration::from_micros(50));
-    }
-}
-
-fn memory() -> File {
-    let memory = File::from(memfd_create(c"memory", MFdFlags::empty()).unwrap());
-    memory.set_len(MEMORY).unwrap();
-    memory
-}
-
-/// Plugs in as QEMU does: version, regions, memory.
-fn plug(stream: UnixStream) -> Driver<Machine> {
-    let mut client = Client::new(stream);
-    client.negotiate();
-    assert_eq!(client.call(GET_INFO, &words(&[16, 0, 0, 0])), Ok(words(&[16, 3, 9, 5])));
-    let ask = |argsz| [words(&[argsz, 0, 0, 0]), longs(&[0, 0])].concat();
-    let short = client.call(GET_REGION_INFO, &ask(32)).unwrap();
-    assert_eq!((short.len(), word(&short, 0), client.fds.len()), (32, 64, 0));
-    let info = client.call(GET_REGION_INFO, &ask(64)).unwrap();
-    assert_eq!((word(&info, 0), word(&info, 1), word(&info, 3)), (64, 0b1111, 32));
-    assert_eq!(info[32..], [words(&[0x0001_0001, 0, 1, 0]), longs(&[0x1000, 0x1000])].concat());
-    let bar = File::from(client.fds.pop().unwrap());
-    // A client can not take it from under the server.
-    assert!(bar.set_len(0).is_err() && bar.set_len(1 << 20).is_err());
-    let memory = memory();
-    client.map(BASE, 0, MEMORY, 3, &memory).unwrap();
-    client.write_config(4, 6);
-    Driver::new(Machine { client, memory, bar }, BASE)
-}
 
 /// A server for one client at a time, and the way to stop it.
 struct Serving {
@@ -231,6 +62,53 @@ fn a_client_stores_and_the_next_one_retrieves() {
     d.enable(16);
     d.create(1, 64);
     assert_eq!(d.retrieve(1, &key("kept"), 1 << 20), Ok((value, 1 << 20)));
+    drop(serving.stop());
+}
+
+#[test]
+fn spec_base_8_2_1_everything_in_the_controller_memory_buffer() {
+    const SIZE: u64 = 4 << 20;
+    const AT: u64 = 0x12_3460_0000;
+    let (serving, stream) = Serving::start(Server::new(Config { cmb: SIZE, ..Config::default() }).unwrap());
+    let mut d = plug(stream);
+    assert_eq!((d.cap().cmbs(), d.register(offset::CMBSZ), d.register(offset::CMBLOC)), (1, 0, 0));
+    let (size, file) = d.bus.map_region(2);
+    assert_eq!(size, SIZE);
+    d.bus.cmb = Some((AT, file));
+    d.bus.write_register(offset::CMBMSC, &(AT | 3).to_le_bytes());
+    let cmbsz = Cmbsz(d.register(offset::CMBSZ));
+    let cmbloc = Cmbloc(d.register(offset::CMBLOC));
+    assert_eq!((cmbsz.bytes(), cmbloc.bir(), cmbloc.ofst()), (Some(SIZE), 2, 0));
+    assert_eq!((cmbsz.sqs(), cmbsz.cqs(), cmbsz.lists(), cmbsz.rds(), cmbsz.wds()), (1, 1, 1, 1, 1));
+    assert_eq!(d.register(offset::CMBSTS), 0);
+    // Admin queues in memory of the machine, then all else in the buffer: queues, lists and values.
+    d.enable(16);
+    d.create(1, 16);
+    d.allocate_from(AT);
+    d.create(2, 16);
+    let value = pattern(1 << 20, 5);
+    assert_eq!(d.store(2, &key("a"), &value, Condition::Always), Ok(0));
+    assert_eq!(d.retrieve(2, &key("a"), 1 << 20), Ok((value.clone(), 1 << 20)));
+    // From one to the other.
+    assert_eq!(d.retrieve(1, &key("a"), 1 << 20), Ok((value, 1 << 20)));
+    // Controller resets leave it as it is.
+    d.disable();
+    d.enable(16);
+    assert_eq!(d.csts(), Csts(1));
+    // Behind its end, and when it is closed, there is nothing.
+    let at = |prp1| nvme_kv::kv::Command::Retrieve {
+        key: key("a"),
+        len: 4096,
+        options: Default::default(),
+        data: DataPointer { prp1, prp2: 0 },
+    };
+    d.allocate_from(BASE + (4 << 20));
+    d.create(1, 16);
+    assert_eq!(d.kv(1, at(AT + SIZE - 4096)), Ok(1 << 20));
+    assert_eq!(d.kv(1, at(AT + SIZE)), Err(Status::DATA_TRANSFER_ERROR));
+    d.bus.write_register(offset::CMBMSC, &1u64.to_le_bytes());
+    assert_eq!(d.register(offset::CMBMSC), 1);
+    assert_eq!(d.kv(1, at(AT)), Err(Status::DATA_TRANSFER_ERROR));
     drop(serving.stop());
 }
 

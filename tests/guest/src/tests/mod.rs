@@ -26,10 +26,12 @@ pub mod abi;
 pub mod bench;
 mod claim;
 mod direct;
+mod interop;
 mod kv;
 pub mod life;
 mod mediated;
 mod nvme;
+mod rados;
 mod smoke;
 
 use crate::demo;
@@ -44,6 +46,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("claim", claim::run),
     ("demo", demo::run),
     ("direct", direct::run),
+    ("interop", interop::run),
     ("kv", kv::run),
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),
@@ -52,12 +55,20 @@ const GROUPS: &[(&str, Group)] = &[
     ("mediated-small", mediated::run_small),
     ("nvme", nvme::run),
     ("probe", smoke::probe),
+    ("rados", rados::run),
     ("smoke", smoke::run),
 ];
 
 /// The clients of all groups.
-const CLIENTS: &[&[(&str, Client)]] =
-    &[abi::CLIENTS, direct::CLIENTS, kv::CLIENTS, life::CLIENTS, mediated::CLIENTS, nvme::CLIENTS];
+const CLIENTS: &[&[(&str, Client)]] = &[
+    abi::CLIENTS,
+    direct::CLIENTS,
+    interop::CLIENTS,
+    kv::CLIENTS,
+    life::CLIENTS,
+    mediated::CLIENTS,
+    nvme::CLIENTS,
+];
 
 /// The client of this name.
 pub fn client(name: &str) -> Option<Client> {

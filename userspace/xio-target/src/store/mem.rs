@@ -1,103 +1,227 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pairs in memory.
 
-use super::Store;
+use super::{Answer, Later, Reply, Request, Store, Value};
 use crate::NamespaceConfig;
 use nvme_kv::kv::Condition;
-use nvme_kv::{Key, Status};
-use std::borrow::Cow;
+use nvme_kv::{list, Key, Status};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Keeps pairs in memory, in the order of their keys, until the program ends.
+/// Parts with a lock each, so that several controllers work on one namespace at the same time.
+const SHARDS: usize = 16;
+
+type Pairs = BTreeMap<Key, Arc<Vec<u8>>>;
+
+/// Keeps pairs in memory until the program ends.
 ///
 /// A pair uses as many bytes as key and value have. Replacing a value frees the old one in the same step, so
 /// a full namespace still takes a new value of at most the old one's size.
 pub struct MemStore {
-    pairs: BTreeMap<Key, Vec<u8>>,
-    // INVARIANT: the sum of `cost` over `pairs`, at most `capacity`.
-    used: u64,
-    capacity: u64,
-    /// Most pairs.
-    max_keys: usize,
+    shards: [RwLock<Pairs>; SHARDS],
+    used: Budget,
+    pairs: Budget,
 }
 
 /// Bytes that a pair uses.
-fn cost(key: &Key, len: usize) -> u64 {
+pub(super) fn cost(key: &Key, len: usize) -> u64 {
     u64::from(key.len()) + len as u64
+}
+
+/// A count that never exceeds a limit.
+#[derive(Debug)]
+pub(super) struct Budget {
+    used: AtomicU64,
+    limit: u64,
+}
+
+impl Budget {
+    pub(super) const fn new(limit: u64) -> Self {
+        Self { used: AtomicU64::new(0), limit }
+    }
+
+    /// With something in use already, perhaps more than the limit is now.
+    pub(super) const fn starting_at(used: u64, limit: u64) -> Self {
+        Self { used: AtomicU64::new(used), limit }
+    }
+
+    pub(super) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// For the one who alone changes it.
+    pub(super) fn set(&self, used: u64) {
+        self.used.store(used, Ordering::Relaxed);
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes `more` after having given back `less`, in one step; `false` and no change when that is too much.
+    #[must_use]
+    pub(super) fn exchange(&self, less: u64, more: u64) -> bool {
+        let change =
+            |used: u64| Some(used.checked_sub(less)?.checked_add(more)?).filter(|n| *n <= self.limit);
+        // What shrinks is possible whatever the limit.
+        let shrink = |used: u64| used.checked_sub(less - more);
+        let changed = if more <= less {
+            self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shrink)
+        } else {
+            self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
+        };
+        changed.is_ok()
+    }
+
+    /// Whether an exchange would be possible now.
+    pub(super) fn allows(&self, less: u64, more: u64) -> bool {
+        more <= less || self.used().saturating_sub(less).saturating_add(more) <= self.limit
+    }
+
+    pub(super) fn give_back(&self, less: u64) {
+        self.used.fetch_sub(less, Ordering::Relaxed);
+    }
+}
+
+/// The limit on the number of pairs that a namespace states.
+pub(super) fn max_pairs(config: &NamespaceConfig) -> u64 {
+    match config.max_keys {
+        0 => u64::MAX,
+        n => n.into(),
+    }
+}
+
+/// Whether a Store may happen, given whether the key exists.
+pub(super) fn check(condition: Condition, exists: bool) -> Result<(), Status> {
+    match (condition, exists) {
+        (Condition::IfExists, false) => Err(Status::KEY_NOT_FOUND),
+        (Condition::IfAbsent, true) => Err(Status::KEY_EXISTS),
+        _ => Ok(()),
+    }
 }
 
 impl MemStore {
     /// An empty store with the limits of a namespace.
     pub fn new(config: &NamespaceConfig) -> Self {
-        let max_keys = match config.max_keys {
-            0 => usize::MAX,
-            n => n as usize,
-        };
-        Self { pairs: BTreeMap::new(), used: 0, capacity: config.capacity, max_keys }
+        Self {
+            shards: Default::default(),
+            used: Budget::new(config.capacity),
+            pairs: Budget::new(max_pairs(config)),
+        }
     }
 
-    /// Bytes in use after a Store, if it may happen.
-    fn used_after(&self, key: &Key, len: usize, condition: Condition) -> Result<u64, Status> {
-        let old = self.pairs.get(key);
-        match (condition, old) {
-            (Condition::IfExists, None) => return Err(Status::KEY_NOT_FOUND),
-            (Condition::IfAbsent, Some(_)) => return Err(Status::KEY_EXISTS),
-            (_, None) if self.pairs.len() >= self.max_keys => return Err(Status::CAPACITY_EXCEEDED),
-            _ => {}
-        }
-        let freed = old.map_or(0, |value| cost(key, value.len()));
-        let used = self.used - freed + cost(key, len);
-        if used > self.capacity {
+    fn shard(&self, key: &Key) -> &RwLock<Pairs> {
+        // Multiplicative hash; the upper bits are the mixed ones.
+        let word = u128::from_le_bytes(*key.padded());
+        let word = (word as u64 ^ (word >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let [first, ..] = &self.shards;
+        self.shards.get((word >> 60) as usize % SHARDS).unwrap_or(first)
+    }
+
+    fn read(&self, key: &Key) -> RwLockReadGuard<'_, Pairs> {
+        self.shard(key).read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, key: &Key) -> RwLockWriteGuard<'_, Pairs> {
+        self.shard(key).write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &Key, offset: usize, len: usize) -> Answer {
+        let value = self.read(key).get(key).cloned().ok_or(Status::KEY_NOT_FOUND)?;
+        Ok(Reply::Value(Value::shared(value, offset, len)))
+    }
+
+    fn put(&self, key: Key, value: Vec<u8>, condition: Condition) -> Answer {
+        let mut pairs = self.write(&key);
+        let old = pairs.get(&key).map(|value| cost(&key, value.len()));
+        check(condition, old.is_some())?;
+        let new = u64::from(old.is_none());
+        if !self.pairs.exchange(0, new) {
             return Err(Status::CAPACITY_EXCEEDED);
         }
-        Ok(used)
+        if !self.used.exchange(old.unwrap_or(0), cost(&key, value.len())) {
+            self.pairs.give_back(new);
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        let old = pairs.insert(key, Arc::new(value));
+        // Freeing a large value takes a while.
+        drop(pairs);
+        drop(old);
+        Ok(Reply::Done)
+    }
+
+    fn delete(&self, key: &Key) -> Answer {
+        let value = self.write(key).remove(key).ok_or(Status::KEY_NOT_FOUND)?;
+        self.used.give_back(cost(key, value.len()));
+        self.pairs.give_back(1);
+        Ok(Reply::Done)
+    }
+
+    /// All shards are held, so that the list is of one moment.
+    fn list(&self, start: Option<Key>, room: usize) -> Answer {
+        let from = start.map_or(Bound::Unbounded, Bound::Included);
+        let all: Vec<_> =
+            self.shards.iter().map(|s| s.read().unwrap_or_else(PoisonError::into_inner)).collect();
+        let mut next: Vec<_> = all
+            .iter()
+            .map(|pairs| pairs.range((from, Bound::Unbounded)).map(|(key, _)| *key).peekable())
+            .collect();
+        let mut keys = Vec::new();
+        let mut left = room.saturating_sub(list::EMPTY_LEN);
+        loop {
+            let least = next.iter_mut().filter_map(|keys| Some((*keys.peek()?, keys)));
+            let Some((key, from)) = least.min_by_key(|(key, _)| *key) else { break };
+            let Some(rest) = left.checked_sub(list::entry_len(key.len().into())) else { break };
+            left = rest;
+            keys.push(key);
+            from.next();
+        }
+        Ok(Reply::Keys(keys))
     }
 }
 
 impl Store for MemStore {
     fn admit(&self, key: &Key, len: usize, condition: Condition) -> Result<(), Status> {
-        self.used_after(key, len, condition).map(drop)
+        let old = self.read(key).get(key).map(|value| cost(key, value.len()));
+        check(condition, old.is_some())?;
+        let fits = self.pairs.allows(0, u64::from(old.is_none()))
+            && self.used.allows(old.unwrap_or(0), cost(key, len));
+        if fits {
+            Ok(())
+        } else {
+            Err(Status::CAPACITY_EXCEEDED)
+        }
     }
 
-    fn put(&mut self, key: Key, value: Vec<u8>, condition: Condition) -> Result<(), Status> {
-        self.used = self.used_after(&key, value.len(), condition)?;
-        self.pairs.insert(key, value);
-        Ok(())
-    }
-
-    fn get(&self, key: &Key) -> Result<Cow<'_, [u8]>, Status> {
-        self.pairs.get(key).map(|value| Cow::Borrowed(&value[..])).ok_or(Status::KEY_NOT_FOUND)
-    }
-
-    fn exists(&self, key: &Key) -> Result<bool, Status> {
-        Ok(self.pairs.contains_key(key))
-    }
-
-    fn delete(&mut self, key: &Key) -> Result<(), Status> {
-        let value = self.pairs.remove(key).ok_or(Status::KEY_NOT_FOUND)?;
-        self.used -= cost(key, value.len());
-        Ok(())
-    }
-
-    fn list(&self, start: Option<&Key>, each: &mut dyn FnMut(&Key) -> bool) -> Result<(), Status> {
-        let from = start.map_or(Bound::Unbounded, |key| Bound::Included(*key));
-        let _stopped = self.pairs.range((from, Bound::Unbounded)).all(|(key, _)| each(key));
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Status> {
-        // There is nothing more durable than the map.
-        Ok(())
+    fn start(&self, request: Request, _later: &Later<'_>) -> Option<Answer> {
+        Some(match request {
+            Request::Get { key, offset, len } => self.get(&key, offset, len),
+            Request::Put { key, value, condition } => self.put(key, value, condition),
+            Request::Delete { key } => self.delete(&key),
+            Request::Exist { key } => match self.read(&key).contains_key(&key) {
+                true => Ok(Reply::Done),
+                false => Err(Status::KEY_NOT_FOUND),
+            },
+            Request::List { start, room } => self.list(start, room),
+            // There is nothing more durable than the map.
+            Request::Flush => Ok(Reply::Done),
+        })
     }
 
     fn usage(&self) -> u64 {
-        self.used
+        self.used.used()
+    }
+
+    fn pairs(&self) -> u64 {
+        self.pairs.used()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Answers;
     use super::*;
     use proptest::prelude::*;
 
@@ -109,40 +233,128 @@ mod tests {
         MemStore::new(&NamespaceConfig { capacity, max_keys, ..NamespaceConfig::default() })
     }
 
+    fn ask(store: &MemStore, request: Request) -> Answer {
+        store.start(request, &Later::new(0, &Arc::default())).expect("an answer at once")
+    }
+
+    fn put(store: &MemStore, key: Key, value: Vec<u8>, condition: Condition) -> Result<(), Status> {
+        let admitted = store.admit(&key, value.len(), condition);
+        let done = ask(store, Request::Put { key, value, condition }).map(drop);
+        assert_eq!(admitted, done);
+        done
+    }
+
+    fn value(store: &MemStore, key: &Key) -> Vec<u8> {
+        match ask(store, Request::Get { key: *key, offset: 0, len: usize::MAX }) {
+            Ok(Reply::Value(value)) => value.bytes().to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_store_beyond_the_capacity_leaves_the_old_value() {
-        let mut s = store(10, 0);
-        assert_eq!(s.put(key("a"), vec![1; 9], Condition::Always), Ok(()));
-        assert_eq!(s.put(key("a"), vec![2; 10], Condition::Always), Err(Status::CAPACITY_EXCEEDED));
-        assert_eq!(s.put(key("b"), vec![], Condition::Always), Err(Status::CAPACITY_EXCEEDED));
-        assert_eq!((s.get(&key("a")).unwrap().as_ref(), s.usage()), (&[1; 9][..], 10));
-        assert_eq!(s.put(key("a"), vec![3; 9], Condition::Always), Ok(()));
-        assert_eq!(s.delete(&key("a")), Ok(()));
-        assert_eq!((s.delete(&key("a")), s.usage()), (Err(Status::KEY_NOT_FOUND), 0));
+        let s = store(10, 0);
+        assert_eq!(put(&s, key("a"), vec![1; 9], Condition::Always), Ok(()));
+        assert_eq!(put(&s, key("a"), vec![2; 10], Condition::Always), Err(Status::CAPACITY_EXCEEDED));
+        assert_eq!(put(&s, key("b"), vec![], Condition::Always), Err(Status::CAPACITY_EXCEEDED));
+        assert_eq!((value(&s, &key("a")), s.usage(), s.pairs()), (vec![1; 9], 10, 1));
+        assert_eq!(put(&s, key("a"), vec![3; 9], Condition::Always), Ok(()));
+        assert!(ask(&s, Request::Delete { key: key("a") }).is_ok());
+        let gone = ask(&s, Request::Delete { key: key("a") });
+        assert!(matches!(gone, Err(Status::KEY_NOT_FOUND)));
+        assert_eq!((s.usage(), s.pairs()), (0, 0));
     }
 
     #[test]
     fn spec_kv_3_2_6_conditional_stores() {
-        let mut s = store(100, 1);
-        assert_eq!(s.put(key("a"), vec![1], Condition::IfExists), Err(Status::KEY_NOT_FOUND));
-        assert_eq!(s.put(key("a"), vec![1], Condition::IfAbsent), Ok(()));
-        assert_eq!(s.put(key("a"), vec![2], Condition::IfAbsent), Err(Status::KEY_EXISTS));
-        assert_eq!(s.put(key("a"), vec![3], Condition::IfExists), Ok(()));
-        assert_eq!(s.get(&key("a")).unwrap().as_ref(), [3]);
-        assert_eq!(s.put(key("b"), vec![1], Condition::Always), Err(Status::CAPACITY_EXCEEDED));
+        let s = store(100, 1);
+        assert_eq!(put(&s, key("a"), vec![1], Condition::IfExists), Err(Status::KEY_NOT_FOUND));
+        assert_eq!(put(&s, key("a"), vec![1], Condition::IfAbsent), Ok(()));
+        assert_eq!(put(&s, key("a"), vec![2], Condition::IfAbsent), Err(Status::KEY_EXISTS));
+        assert_eq!(put(&s, key("a"), vec![3], Condition::IfExists), Ok(()));
+        assert_eq!(value(&s, &key("a")), [3]);
+        assert_eq!(put(&s, key("b"), vec![1], Condition::Always), Err(Status::CAPACITY_EXCEEDED));
+    }
+
+    #[test]
+    fn parts_of_values() {
+        let s = store(100, 0);
+        put(&s, key("a"), vec![1, 2, 3, 4], Condition::Always).unwrap();
+        for (offset, len, part) in
+            [(0, 2, &[1, 2][..]), (1, 9, &[2, 3, 4]), (4, 1, &[]), (usize::MAX, 1, &[])]
+        {
+            match ask(&s, Request::Get { key: key("a"), offset, len }) {
+                Ok(Reply::Value(value)) => assert_eq!((value.bytes(), value.len()), (part, 4)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn lists_are_ordered_whatever_the_shards_and_end_where_the_room_does() {
+        let s = store(1 << 20, 0);
+        let mut keys: Vec<Key> = (0..500u32).map(|n| key(&format!("{:x}", n * 7919))).collect();
+        for key in &keys {
+            put(&s, *key, vec![], Condition::Always).unwrap();
+        }
+        keys.sort_unstable();
+        let list = |start, room| match ask(&s, Request::List { start, room }) {
+            Ok(Reply::Keys(keys)) => keys,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(list(None, 1 << 20), keys);
+        assert_eq!(list(Some(keys[100]), 1 << 20), keys[100..]);
+        assert_eq!(list(Some(key("zzz")), 1 << 20), []);
+        let two = list::EMPTY_LEN + keys[..2].iter().map(|k| list::entry_len(k.len().into())).sum::<usize>();
+        assert_eq!(
+            (list(None, two), list(None, two - 1), list(None, 0)),
+            (keys[..2].to_vec(), keys[..1].to_vec(), vec![])
+        );
+    }
+
+    #[test]
+    fn the_capacity_is_exact_with_many_writers() {
+        let s = store(17 * 100, 0);
+        let stored: usize = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4)
+                .map(|w| {
+                    let s = &s;
+                    let answers: Arc<Answers> = Arc::default();
+                    scope.spawn(move || {
+                        let later = Later::new(0, &answers);
+                        let put = |n: u32| Request::Put {
+                            key: key(&format!("{w}-{n:06}")),
+                            value: vec![0; 9],
+                            condition: Condition::Always,
+                        };
+                        (0..100).filter(|n| matches!(s.start(put(*n), &later), Some(Ok(_)))).count()
+                    })
+                })
+                .collect();
+            writers.into_iter().map(|w| w.join().unwrap()).sum()
+        });
+        assert_eq!((stored, s.usage(), s.pairs()), (100, 1700, 100));
     }
 
     proptest! {
         #[test]
         fn usage_is_the_sum_of_all_pairs(ops in proptest::collection::vec((any::<bool>(), 0u8..8, 0usize..40), 0..200)) {
-            let mut s = store(100, 0);
-            for (put, k, len) in ops {
+            let s = store(100, 0);
+            for (is_put, k, len) in ops {
                 let key = Key::new(&vec![7; usize::from(k) + 1]).unwrap();
                 // The outcome does not matter here, only what it leaves behind.
-                let _outcome = if put { s.put(key, vec![k; len], Condition::Always) } else { s.delete(&key) };
-                let sum: u64 = s.pairs.iter().map(|(k, v)| cost(k, v.len())).sum();
-                prop_assert_eq!(s.usage(), sum);
-                prop_assert!(sum <= 100);
+                let _outcome = if is_put {
+                    put(&s, key, vec![k; len], Condition::Always)
+                } else {
+                    ask(&s, Request::Delete { key }).map(drop)
+                };
+                let shards = s.shards.iter().flat_map(|shard| {
+                    shard.read().unwrap().iter().map(|(k, v)| cost(k, v.len())).collect::<Vec<_>>()
+                });
+                let costs: Vec<u64> = shards.collect();
+                prop_assert_eq!(s.usage(), costs.iter().sum::<u64>());
+                prop_assert_eq!(s.pairs(), costs.len() as u64);
+                prop_assert!(s.usage() <= 100);
             }
         }
     }

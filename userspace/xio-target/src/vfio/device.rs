@@ -2,13 +2,16 @@
 //! The function that messages talk to.
 
 use super::bar::{Bar, Layout};
+use super::cmb::CmbMemory;
 use super::dma::DmaTable;
 use super::interrupts::Vectors;
 use super::pci::{self, ConfigSpace};
-use super::poller::Poller;
+use super::poller::{Handle, Poller};
 use super::socket::Message;
 use super::wire::{self, command, parse};
-use crate::{Config, Controller, Host};
+use crate::host::HostMemory;
+use crate::store::{MemStore, Store};
+use crate::{Config, Controller, Host, NamespaceConfig};
 use nix::errno::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,13 +22,13 @@ use zerocopy::{Immutable, IntoBytes};
 #[derive(Default)]
 pub(super) struct Reply {
     pub(super) payload: Vec<u8>,
-    /// With the file of BAR 0.
-    pub(super) file: bool,
+    /// With the file of this BAR.
+    pub(super) file: Option<u32>,
 }
 
 impl Reply {
     fn new(data: &(impl IntoBytes + Immutable)) -> Self {
-        Self { payload: data.as_bytes().to_vec(), file: false }
+        Self { payload: data.as_bytes().to_vec(), file: None }
     }
 
     fn and(mut self, more: &[u8]) -> Self {
@@ -41,25 +44,47 @@ pub(super) struct Device {
     dma: Arc<DmaTable>,
     vectors: Arc<Vectors>,
     bar: Arc<Bar>,
+    cmb: Option<Arc<CmbMemory>>,
     space: ConfigSpace,
     /// The client has said which version it speaks.
     negotiated: bool,
 }
 
 impl Device {
-    pub(super) fn new(config: Config) -> io::Result<Self> {
+    pub(super) fn new(config: Config, stores: Vec<Arc<dyn Store>>) -> io::Result<Self> {
         config.check().map_err(io::Error::other)?;
+        if stores.len() != config.namespaces.len() {
+            return Err(io::Error::other("there must be one store for each namespace"));
+        }
         let bar = Arc::new(Bar::new(&config)?);
         let (dma, vectors) = (Arc::new(DmaTable::default()), Arc::new(Vectors::new(config.vectors())));
-        let space = ConfigSpace::new(bar.layout, config.vectors());
+        let cmb = (config.cmb > 0).then(|| CmbMemory::new(config.cmb).map(Arc::new)).transpose()?;
+        let cmb_len = cmb.as_ref().map_or(0, |cmb| cmb.bar_len() as u64);
+        let space = ConfigSpace::new(bar.layout, cmb_len, config.vectors());
         let host = Host { memory: dma.clone(), doorbells: bar.clone(), interrupts: vectors.clone() };
-        let controller = Controller::new(config, host).map_err(io::Error::other)?;
-        Ok(Self { poller: Poller::start(controller)?, dma, vectors, bar, space, negotiated: false })
+        let mut stores = stores.into_iter();
+        let open = |_, namespace: &NamespaceConfig| {
+            stores.next().unwrap_or_else(|| Arc::new(MemStore::new(namespace)))
+        };
+        let mut controller = Controller::with_stores(config, host, open).map_err(io::Error::other)?;
+        if let Some(cmb) = &cmb {
+            controller = controller.with_cmb(cmb.clone());
+        }
+        Ok(Self { poller: Poller::start(controller)?, dma, vectors, bar, cmb, space, negotiated: false })
     }
 
-    /// File of BAR 0.
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.bar.file()
+    /// For an administrator.
+    pub(super) fn administrator(&self) -> Handle {
+        self.poller.handle()
+    }
+
+    /// File of a BAR.
+    pub(super) fn file(&self, bar: u32) -> Option<BorrowedFd<'_>> {
+        match bar {
+            wire::REGION_BAR0 => Some(self.bar.file()),
+            wire::REGION_BAR2 => self.cmb.as_ref().map(|cmb| cmb.file()),
+            _ => None,
+        }
     }
 
     /// Can be read when the controller's thread has ended.
@@ -148,6 +173,9 @@ impl Device {
         let (flags, size) = match asked.index {
             wire::REGION_BAR0 => (wire::RegionInfo::READ | wire::RegionInfo::WRITE, self.bar.layout.len),
             wire::REGION_CONFIG => (wire::RegionInfo::READ | wire::RegionInfo::WRITE, pci::SIZE),
+            wire::REGION_BAR2 if self.cmb_len() > 0 => {
+                (wire::RegionInfo::READ | wire::RegionInfo::WRITE, self.cmb_len())
+            }
             index if index < wire::REGIONS => (0, 0),
             _ => return Err(Errno::EINVAL),
         };
@@ -159,9 +187,13 @@ impl Device {
             size: size as u64,
             offset: 0,
         };
-        if asked.index != wire::REGION_BAR0 {
-            return Ok(Reply::new(&info));
-        }
+        // What of it the client may map.
+        let (offset, len) = match asked.index {
+            wire::REGION_BAR0 => (Layout::DOORBELLS, self.bar.layout.doorbells),
+            // The whole, but some clients map nothing without an area.
+            wire::REGION_BAR2 if size > 0 => (0, size),
+            _ => return Ok(Reply::new(&info)),
+        };
         info.flags |= wire::RegionInfo::MMAP | wire::RegionInfo::CAPS;
         info.cap_offset = argsz;
         info.argsz = argsz + size_of::<wire::SparseArea>() as u32;
@@ -172,11 +204,11 @@ impl Device {
             id: wire::SparseArea::ID,
             version: 1,
             areas: 1,
-            offset: Layout::DOORBELLS as u64,
-            size: self.bar.layout.doorbells as u64,
+            offset: offset as u64,
+            size: len as u64,
             ..Default::default()
         };
-        Ok(Reply { file: true, ..Reply::new(&info).and(area.as_bytes()) })
+        Ok(Reply { file: Some(asked.index), ..Reply::new(&info).and(area.as_bytes()) })
     }
 
     fn irq_info(&self, payload: &[u8]) -> Result<Reply, Errno> {
@@ -227,6 +259,7 @@ impl Device {
         let mut data = vec![0; len];
         match access.region {
             wire::REGION_CONFIG => self.space.read(offset, &mut data),
+            wire::REGION_BAR2 => self.read_cmb(offset, &mut data),
             _ if offset + len <= Layout::DOORBELLS => {
                 self.poller.controller().read_register(offset, &mut data)
             }
@@ -244,6 +277,7 @@ impl Device {
         match access.region {
             wire::REGION_CONFIG if self.space.write(offset, data) => self.reset(),
             wire::REGION_CONFIG => self.dma.enable(self.space.is_bus_master()),
+            wire::REGION_BAR2 => self.write_cmb(offset, data),
             _ if offset + len <= Layout::DOORBELLS => self.poller.controller().write_register(offset, data),
             _ if self.bar.layout.is_doorbell(offset, len) => self.bar.write(offset, data),
             _ => {}
@@ -252,11 +286,30 @@ impl Device {
         Ok(Reply::new(&access))
     }
 
+    /// Bytes of BAR 2.
+    fn cmb_len(&self) -> usize {
+        self.cmb.as_ref().map_or(0, |cmb| cmb.bar_len())
+    }
+
+    fn read_cmb(&self, offset: usize, to: &mut [u8]) {
+        // What is behind the end of the buffer reads as zeros.
+        if let Some(Err(fault)) = self.cmb.as_ref().map(|cmb| cmb.read(offset as u64, to)) {
+            log::debug!("{fault}");
+        }
+    }
+
+    fn write_cmb(&self, offset: usize, from: &[u8]) {
+        if let Some(Err(fault)) = self.cmb.as_ref().map(|cmb| cmb.write(offset as u64, from)) {
+            log::debug!("{fault}");
+        }
+    }
+
     /// Place and length of an access that is inside its region.
     fn check(&self, access: &wire::RegionAccess) -> Result<(usize, usize), Errno> {
         let size = match access.region {
             wire::REGION_BAR0 => self.bar.layout.len,
             wire::REGION_CONFIG => pci::SIZE,
+            wire::REGION_BAR2 => self.cmb_len(),
             _ => return Err(Errno::EINVAL),
         };
         let (offset, len) =

@@ -14,6 +14,7 @@
 //! | `interrupts` | MSI-X vectors, an eventfd each |
 //! | `pci` | configuration space |
 //! | `bar` | layout of BAR 0, doorbells |
+//! | `cmb` | BAR 2, the Controller Memory Buffer |
 //! | `device` | answers messages |
 //! | `poller` | the thread that runs the controller |
 //! | `server` | clients, one after the other |
@@ -21,6 +22,7 @@
 //! The client is trusted as far as its own memory goes: one that truncates a file it has shared stops this program.
 
 mod bar;
+mod cmb;
 mod device;
 mod dma;
 mod interrupts;
@@ -31,4 +33,5 @@ mod server;
 mod socket;
 mod wire;
 
+pub use poller::Handle;
 pub use server::{Listener, Server};

@@ -12,6 +12,7 @@ mod at {
     pub(super) const STATUS: usize = 0x06;
     pub(super) const REVISION_AND_CLASS: usize = 0x08;
     pub(super) const BAR0: usize = 0x10;
+    pub(super) const BAR2: usize = 0x18;
     pub(super) const SUBSYSTEM: usize = 0x2c;
     pub(super) const CAPABILITIES: usize = 0x34;
     pub(super) const INTERRUPT_LINE: usize = 0x3c;
@@ -35,6 +36,8 @@ const COMMAND_BITS: u16 = 0x0546;
 const BUS_MASTER: u8 = 1 << 2;
 /// BAR: 64 bits wide, not prefetchable.
 const BAR_64: u32 = 0b100;
+/// BAR: prefetchable.
+const BAR_PREFETCHABLE: u32 = 0b1000;
 /// PCI Express capabilities: version 2, endpoint.
 const EXPRESS_ENDPOINT: u16 = 2;
 /// Device Capabilities: role-based error reporting, function level reset.
@@ -60,13 +63,15 @@ pub(super) struct ConfigSpace {
     /// Bits that the client changes.
     writable: Box<[u8; SIZE]>,
     layout: Layout,
+    /// Bytes of BAR 2, a power of two, or 0.
+    bar2: u64,
     vectors: u16,
 }
 
 impl ConfigSpace {
-    pub(super) fn new(layout: Layout, vectors: u16) -> Self {
+    pub(super) fn new(layout: Layout, bar2: u64, vectors: u16) -> Self {
         let zeros = || Box::new([0; SIZE]);
-        let mut space = Self { bytes: zeros(), writable: zeros(), layout, vectors };
+        let mut space = Self { bytes: zeros(), writable: zeros(), layout, bar2, vectors };
         space.reset();
         space
     }
@@ -87,6 +92,10 @@ impl ConfigSpace {
         self.set(at::BAR0, &BAR_64.to_le_bytes());
         // Address bits below the size stay zero, so that writing ones tells the size.
         self.allow(at::BAR0, &(!(self.layout.len as u64 - 1)).to_le_bytes());
+        if self.bar2 > 0 {
+            self.set(at::BAR2, &(BAR_64 | BAR_PREFETCHABLE).to_le_bytes());
+            self.allow(at::BAR2, &(!(self.bar2 - 1)).to_le_bytes());
+        }
         self.express();
         self.msix();
         self.power();
@@ -165,7 +174,7 @@ mod tests {
 
     fn space() -> ConfigSpace {
         let config = Config::default();
-        ConfigSpace::new(Layout::new(&config), config.vectors())
+        ConfigSpace::new(Layout::new(&config), 4 << 20, config.vectors())
     }
 
     fn read<const N: usize>(space: &ConfigSpace, offset: usize) -> [u8; N] {
@@ -179,6 +188,8 @@ mod tests {
         let mut s = space();
         assert!(!s.write(at::BAR0, &[0xff; 8]));
         assert_eq!(u64::from_le_bytes(read(&s, at::BAR0)), !0x3fff | 4);
+        assert!(!s.write(at::BAR2, &[0xff; 8]));
+        assert_eq!(u64::from_le_bytes(read(&s, at::BAR2)), !0x3f_ffff | 12);
         assert!(!s.write(0, &[0xff; 4]));
         assert_eq!(read(&s, 0), [0x34, 0x12, 0xe7, 0x11]);
     }

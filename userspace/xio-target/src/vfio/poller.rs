@@ -78,6 +78,9 @@ impl Shared {
     /// Goes on with a pass from queue `sqid` on until its end or, queue by queue, until somebody waits for the
     /// controller; whether it was the end.
     fn turns(&self, controller: &mut Controller, sqid: &mut u16, done: &mut usize) -> bool {
+        if *sqid == 0 {
+            *done += controller.begin_pass();
+        }
         while let Some(completed) = controller.poll_queue(*sqid) {
             *done += completed;
             let Some(next) = sqid.checked_add(1) else { break };
@@ -87,6 +90,7 @@ impl Shared {
             }
         }
         *sqid = 0;
+        controller.end_pass();
         true
     }
 }
@@ -98,6 +102,20 @@ fn back_off(idle: Duration) {
         thread::yield_now();
     } else if let Some((_, nap)) = NAPS.iter().find(|(until, _)| idle < *until) {
         thread::park_timeout(*nap);
+    }
+}
+
+/// A controller that is running, for an administrator.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
+impl Handle {
+    /// Does something with the controller, between two passes.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Controller) -> T) -> T {
+        self.0.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut controller = self.0.controller();
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        work(&mut controller)
     }
 }
 
@@ -143,6 +161,11 @@ impl Poller {
         let controller = self.shared.controller();
         self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
         controller
+    }
+
+    /// For an administrator.
+    pub(super) fn handle(&self) -> Handle {
+        Handle(self.shared.clone())
     }
 
     /// Ends a nap.

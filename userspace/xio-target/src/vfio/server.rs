@@ -2,7 +2,9 @@
 //! Clients, one after the other.
 
 use super::device::Device;
+use super::poller::Handle;
 use super::socket::{wait, Connection, Ended};
+use crate::store::{MemStore, Store};
 use crate::Config;
 use std::fs;
 use std::io;
@@ -10,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A controller that vfio-user clients can plug in.
 pub struct Server {
@@ -17,9 +20,21 @@ pub struct Server {
 }
 
 impl Server {
-    /// A controller that was just powered on.
+    /// A controller that was just powered on, with empty namespaces in memory.
     pub fn new(config: Config) -> io::Result<Self> {
-        Ok(Self { device: Device::new(config)? })
+        let stores = config.namespaces.iter().map(|ns| Arc::new(MemStore::new(ns)) as Arc<dyn Store>);
+        let stores = stores.collect();
+        Self::with_stores(config, stores)
+    }
+
+    /// A controller that was just powered on, with a store for each namespace.
+    pub fn with_stores(config: Config, stores: Vec<Arc<dyn Store>>) -> io::Result<Self> {
+        Ok(Self { device: Device::new(config, stores)? })
+    }
+
+    /// The running controller, for an administrator.
+    pub fn handle(&self) -> Handle {
+        self.device.administrator()
     }
 
     /// Serves clients until `stop` can be read. It is an error if the controller ends before.
@@ -71,7 +86,7 @@ impl Server {
         }
         match reply {
             Ok(reply) => {
-                let fd = reply.file.then(|| self.device.file());
+                let fd = reply.file.and_then(|bar| self.device.file(bar));
                 connection.send(&header.reply(reply.payload.len()), &reply.payload, fd)?;
             }
             Err(errno) => connection.send(&header.error(errno), &[], None)?,

@@ -131,6 +131,8 @@ impl SetIrqs {
 pub(super) const REGIONS: u32 = 9;
 /// BAR 0.
 pub(super) const REGION_BAR0: u32 = 0;
+/// BAR 2.
+pub(super) const REGION_BAR2: u32 = 2;
 /// Configuration space.
 pub(super) const REGION_CONFIG: u32 = 7;
 /// Interrupts of a PCI device.

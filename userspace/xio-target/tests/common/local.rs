@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use xio_target::host::{DmaFault, Doorbells, Host, HostMemory, Interrupts};
+use xio_target::store::{MemStore, Store};
 use xio_target::{Config, Controller, NamespaceConfig};
 use zerocopy::IntoBytes;
 
@@ -96,6 +97,15 @@ impl Bus for Local {
 
 /// A controller with `mib` MiB of host memory.
 pub fn plug(config: Config, mib: usize) -> Driver<Local> {
+    plug_stores(config, mib, |_, namespace| Arc::new(MemStore::new(namespace)))
+}
+
+/// With stores of one's own.
+pub fn plug_stores(
+    config: Config,
+    mib: usize,
+    open: impl FnMut(u32, &NamespaceConfig) -> Arc<dyn Store>,
+) -> Driver<Local> {
     let doorbells = (config.bar_len() - offset::DOORBELLS).div_ceil(4);
     let host = Arc::new(TestHost {
         memory: Mutex::new(vec![0; mib << 20]),
@@ -104,7 +114,7 @@ pub fn plug(config: Config, mib: usize) -> Driver<Local> {
         interrupts: (0..config.vectors()).map(|_| AtomicU32::new(0)).collect(),
     });
     let parts = Host { memory: host.clone(), doorbells: host.clone(), interrupts: host.clone() };
-    let controller = Controller::new(config, parts).unwrap();
+    let controller = Controller::with_stores(config, parts, open).unwrap();
     Driver::new(Local { controller, host }, PAGE_SIZE as u64)
 }
 

@@ -2,11 +2,12 @@
 //! A small driver for a controller behind any bus.
 #![allow(dead_code)] // No test uses all of it.
 
+pub mod client;
 pub mod local;
 
 use nvme_kv::admin::{self, CreateCq, CreateSq, Identify};
 use nvme_kv::kv::{self, Condition, RetrieveOptions, StoreOptions};
-use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts};
+use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Doorbells};
 use nvme_kv::ring::{CqConsumer, SqProducer};
 use nvme_kv::{prp, Cqe, DataPointer, Key, Sqe, Status, PAGE_SIZE};
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ pub struct Driver<B> {
     pub bus: B,
     free: u64,
     pairs: BTreeMap<u16, Pair>,
+    doorbells: Option<Doorbells>,
 }
 
 /// A value's pages in the worst order, each on its own in the PRP list.
@@ -50,13 +52,30 @@ pub struct Buffer {
 impl<B: Bus> Driver<B> {
     /// A driver whose memory begins at `base`.
     pub fn new(bus: B, base: u64) -> Self {
-        Self { bus, free: base, pairs: BTreeMap::new() }
+        Self { bus, free: base, pairs: BTreeMap::new(), doorbells: None }
+    }
+
+    /// From now on memory is taken from `base` on.
+    pub fn allocate_from(&mut self, base: u64) {
+        self.free = base;
     }
 
     pub fn cap(&mut self) -> Cap {
         let mut cap = [0; 8];
         self.bus.read_register(offset::CAP, &mut cap);
         Cap(u64::from_le_bytes(cap))
+    }
+
+    fn doorbells(&mut self) -> Doorbells {
+        if self.doorbells.is_none() {
+            self.doorbells = Some(self.cap().doorbells());
+        }
+        self.doorbells.unwrap()
+    }
+
+    /// Offset of the tail doorbell of a queue.
+    pub fn doorbell_of(&mut self, qid: u16) -> usize {
+        self.doorbells().sq_tail(qid)
     }
 
     pub fn csts(&mut self) -> Csts {
@@ -82,6 +101,8 @@ impl<B: Bus> Driver<B> {
         self.set_register(offset::ACQ, pair.cq_base as u32);
         self.set_register(offset::ACQ + 4, (pair.cq_base >> 32) as u32);
         self.set_register(offset::CC, Cc::KV_ENABLE.0);
+        // Writes may be posted: not before the controller has seen it may a doorbell be rung.
+        self.csts();
         self.pairs.insert(0, pair);
     }
 
@@ -137,7 +158,7 @@ impl<B: Bus> Driver<B> {
     }
 
     pub fn ring(&mut self, qid: u16) {
-        let doorbell = self.cap().doorbells().sq_tail(qid);
+        let doorbell = self.doorbells().sq_tail(qid);
         self.bus.ring(doorbell, self.pairs[&qid].sq.tail());
     }
 
@@ -156,7 +177,7 @@ impl<B: Bus> Driver<B> {
     }
 
     pub fn ring_head(&mut self, qid: u16) {
-        let doorbell = self.cap().doorbells().cq_head(qid);
+        let doorbell = self.doorbells().cq_head(qid);
         self.bus.ring(doorbell, self.pairs[&qid].cq.head());
     }
 
@@ -219,6 +240,20 @@ impl<B: Bus> Driver<B> {
         };
         let data = prp::build(&pages, 0, len, &lists, write).unwrap();
         Buffer { pages, data }
+    }
+
+    /// The data pointer for the first `len` bytes of a buffer.
+    pub fn buffer_part(&self, buffer: &Buffer, len: usize) -> DataPointer {
+        match len.div_ceil(PAGE_SIZE) {
+            0 | 1 => DataPointer { prp1: buffer.pages[0], prp2: 0 },
+            2 => DataPointer { prp1: buffer.pages[0], prp2: buffer.pages[1] },
+            _ => buffer.data,
+        }
+    }
+
+    /// Gives back the memory of a buffer, which was the last to be allocated.
+    pub fn free(&mut self, buffer: &Buffer) {
+        self.free = *buffer.pages.last().unwrap();
     }
 
     pub fn fill(&mut self, buffer: &Buffer, value: &[u8]) {

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pairs in a Ceph cluster: one object for each, called by the hexadecimal digits of the key.
+//!
+//! Sixteen objects `index-0` to `index-f` list the keys, by first digit, each with the length of its value and whether
+//! that is certain. Before an object comes, changes its length or goes, its entry is made uncertain; afterwards it is
+//! certain again, or gone. So the index names every object, whatever is killed and when; opening the store looks at the
+//! objects of uncertain entries. While it is open, the keys are in memory (about 50 bytes each) and a lock keeps other
+//! programs out.
+
+mod driver;
+mod index;
+mod library;
+mod pool;
+
+use super::mem::{max_pairs, Budget};
+use super::{Answer, Later, Promise, Reply, Request, Store};
+use crate::NamespaceConfig;
+use driver::Driver;
+use index::Index;
+use nvme_kv::kv::Condition;
+use nvme_kv::{Key, Status};
+use pool::{Ended, Pool};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Sender};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Where the pairs of a namespace are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RadosConfig {
+    /// Pool.
+    pub pool: String,
+    /// RADOS namespace in it.
+    pub namespace: String,
+    /// Ceph's configuration file, or the usual places.
+    pub conf: Option<PathBuf>,
+    /// Ceph user, such as `client.admin`.
+    pub user: String,
+    /// When an operation has failed if the cluster says nothing.
+    pub timeout: Duration,
+    /// The library.
+    pub library: PathBuf,
+}
+
+impl Default for RadosConfig {
+    fn default() -> Self {
+        Self {
+            pool: "xio".into(),
+            namespace: String::new(),
+            conf: None,
+            user: "client.admin".into(),
+            timeout: Duration::from_secs(10),
+            library: "librados.so.2".into(),
+        }
+    }
+}
+
+/// What other threads see of the store.
+#[derive(Debug)]
+struct Shared {
+    bytes: Budget,
+    pairs: Budget,
+    /// The cluster has answered last time.
+    ready: AtomicBool,
+    /// Another program has the lock.
+    lost: AtomicBool,
+}
+
+/// What the driving thread is told.
+enum Event {
+    Asked(Request, Promise),
+    Stop,
+}
+
+/// Keeps pairs in a Ceph cluster.
+pub struct RadosStore {
+    shared: Arc<Shared>,
+    events: Sender<Event>,
+    wake: Sender<Ended>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Tag that tells the thread to look for events.
+const WAKE: u64 = u64::MAX;
+
+impl RadosStore {
+    /// Connects to the cluster and reads the index.
+    pub fn open(rados: &RadosConfig, config: &NamespaceConfig) -> io::Result<Self> {
+        let pool = Pool::connect(rados)?;
+        let index = Index::load(&pool)?;
+        log::info!("pool {} namespace {:?}: {} pairs", rados.pool, rados.namespace, index.keys.len());
+        let shared = Arc::new(Shared {
+            bytes: Budget::starting_at(index.bytes(), config.capacity),
+            pairs: Budget::starting_at(index.keys.len() as u64, max_pairs(config)),
+            ready: AtomicBool::new(true),
+            lost: AtomicBool::new(false),
+        });
+        let (events, asked) = channel();
+        let (wake, ended) = channel();
+        let driver = Driver::new(pool, index, shared.clone(), asked, wake.clone());
+        let thread = Builder::new().name("store-rados".into()).spawn(move || driver.run(&ended))?;
+        Ok(Self { shared, events, wake, thread: Some(thread) })
+    }
+
+    fn tell(&self, event: Event) {
+        let told = self.events.send(event).is_ok();
+        let woken = self.wake.send(Ended { tag: WAKE, result: 0, bytes: Vec::new(), size: 0 }).is_ok();
+        if !(told && woken) {
+            // The promise in it was broken, which is an answer.
+            log::error!("the thread of a store is gone");
+        }
+    }
+}
+
+impl Store for RadosStore {
+    fn admit(&self, key: &Key, len: usize, _condition: Condition) -> Result<(), Status> {
+        if super::mem::cost(key, len) > self.shared.bytes.limit() {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        Ok(())
+    }
+
+    fn start(&self, request: Request, later: &Later<'_>) -> Option<Answer> {
+        // What the cluster has acknowledged is durable.
+        if matches!(request, Request::Flush) {
+            return Some(Ok(Reply::Done));
+        }
+        self.tell(Event::Asked(request, later.promise()));
+        None
+    }
+
+    fn usage(&self) -> u64 {
+        self.shared.bytes.used()
+    }
+
+    fn pairs(&self) -> u64 {
+        self.shared.pairs.used()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.shared.ready.load(Ordering::Relaxed) && !self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for RadosStore {
+    fn drop(&mut self) {
+        self.tell(Event::Stop);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            log::error!("the thread of a store has panicked");
+        }
+    }
+}
+
+/// What the host is told of an error of the cluster; `write`: it was asked to change something.
+fn status(errno: i32, write: bool) -> Status {
+    use nix::libc;
+    match errno {
+        libc::ENOENT => Status::KEY_NOT_FOUND,
+        libc::EEXIST => Status::KEY_EXISTS,
+        libc::ENOSPC | libc::EDQUOT => Status::CAPACITY_EXCEEDED,
+        libc::EROFS | libc::EPERM | libc::EACCES if write => Status::WRITE_PROTECTED,
+        libc::EFBIG | libc::EMSGSIZE | libc::EINVAL if write => Status::INVALID_VALUE_SIZE,
+        // Down or slow, cut off, or not ours any more: later it may be well again.
+        libc::ETIMEDOUT | libc::ENOTCONN | libc::ESHUTDOWN | libc::EAGAIN | libc::EPERM | libc::EACCES => {
+            Status::NAMESPACE_NOT_READY
+        }
+        _ => Status::UNRECOVERED_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::libc;
+
+    #[test]
+    fn errors_of_the_cluster_are_told_apart() {
+        for (errno, write, expected) in [
+            (libc::ENOENT, false, Status::KEY_NOT_FOUND),
+            (libc::EEXIST, true, Status::KEY_EXISTS),
+            (libc::ENOSPC, true, Status::CAPACITY_EXCEEDED),
+            (libc::EDQUOT, true, Status::CAPACITY_EXCEEDED),
+            (libc::EROFS, true, Status::WRITE_PROTECTED),
+            (libc::EPERM, true, Status::WRITE_PROTECTED),
+            (libc::EPERM, false, Status::NAMESPACE_NOT_READY),
+            (libc::ETIMEDOUT, true, Status::NAMESPACE_NOT_READY),
+            (libc::ESHUTDOWN, false, Status::NAMESPACE_NOT_READY),
+            (libc::EIO, false, Status::UNRECOVERED_ERROR),
+        ] {
+            assert_eq!(status(errno, write), expected, "{errno}");
+        }
+    }
+
+    #[test]
+    fn without_the_library_there_is_a_sentence() {
+        let config = RadosConfig { library: "/nowhere/librados.so.2".into(), ..RadosConfig::default() };
+        let opened = RadosStore::open(&config, &NamespaceConfig::default());
+        assert!(opened.err().is_some_and(|error| error.to_string().contains("librados")));
+    }
+}
