@@ -7,7 +7,7 @@
 
 /// The queue of a block: they take turns.
 XIO_FN xio_queue *xio_queue_for(const xio_args &a, uint32_t block) {
-    return (xio_queue *)a.queues + block % a.queue_count;
+    return ((xio_queue *const *)a.queues)[block % a.queue_count];
 }
 
 /// Blocking style: each thread carries out the items `i` that are its, as the operation `opcode` whatever they say.

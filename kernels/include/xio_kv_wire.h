@@ -320,7 +320,7 @@ static_assert(offsetof(xio_item, offset) == 32, "xio_item.offset");
 
 /// What every kernel of the library is started with.
 struct alignas(8) xio_args {
-    /// Address of queue_count queues, one behind the other.
+    /// Address of queue_count addresses of queues.
     uint64_t queues;
     /// Address of count items.
     uint64_t items;

@@ -145,7 +145,7 @@ structures! {
 
     /// What every kernel of the library is started with.
     struct Args = "xio_args", align 8 {
-        /// Address of `queue_count` queues, one behind the other.
+        /// Address of `queue_count` addresses of queues.
         queues: u64,
         /// Address of `count` items.
         items: u64,
