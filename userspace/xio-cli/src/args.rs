@@ -4,6 +4,7 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use xio::gpu::Which;
 use xio::Key;
 
 const KEYS: &str = "Keys are 1 to 16 bytes: text as it is, or bytes as 0x and hexadecimal digits.";
@@ -59,11 +60,37 @@ pub enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
+    /// List devices that run kernels, and how they reach the controller
+    Gpu {
+        /// Format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+        /// The command.
+        #[command(subcommand)]
+        command: Option<GpuCommand>,
+    },
     /// Store, retrieve, find, delete and list values by key
     Kv {
         /// The command.
         #[command(subcommand)]
         command: Kv,
+    },
+}
+
+/// Commands on devices that run kernels.
+#[derive(Debug, Subcommand)]
+pub enum GpuCommand {
+    /// Measure rates against software controllers, beside those of a bare queue
+    Bench {
+        /// Device: host, hip:N, cuda:N, or a number [default: the first GPU]
+        #[arg(long, value_name = "GPU")]
+        on: Option<Which>,
+        /// Software controllers, a thread each
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+        controllers: u32,
+        /// Rounds of each measurement
+        #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+        rounds: u64,
     },
 }
 

@@ -8,6 +8,7 @@
 mod args;
 mod devices;
 mod exit;
+mod gpu;
 mod input;
 mod kv;
 mod open;
@@ -38,6 +39,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::List { output } => devices::list(&args.global, *output),
         Command::Info { controller, output } => devices::info(&args.global, controller.as_ref(), *output),
+        Command::Gpu { output, command } => gpu::run(&args.global, command.as_ref(), *output),
         Command::Kv { command } => kv::run(&args.global, command),
     }
 }
