@@ -6,6 +6,7 @@
 pub mod arch;
 pub mod decode;
 pub mod error;
+pub mod host;
 pub mod machine;
 pub mod memory;
 pub mod object;

@@ -50,15 +50,9 @@ impl Tools {
         Ok(Self { clang: need(&clang)?, objdump: need(&objdump)? })
     }
 
-    /// Compiles HIP source for an architecture, without any header of HIP, into a plain code object.
-    pub fn compile(
-        &self,
-        arch: Arch,
-        source: &Path,
-        include: &[&Path],
-        defines: &[&str],
-        to: &Path,
-    ) -> Result<()> {
+    /// Compiles HIP source for an architecture, without any header of HIP, into a plain code object. `flags` are
+    /// further options.
+    pub fn compile(&self, arch: Arch, source: &Path, flags: &[&str], to: &Path) -> Result<()> {
         let mut args: Vec<String> = [
             "-x",
             "hip",
@@ -67,15 +61,13 @@ impl Tools {
             "-nogpuinc",
             "-nogpulib",
             "--no-gpu-bundle-output",
-            "-O2",
             "-std=c++17",
             "-Wall",
             "-Werror",
         ]
         .map(str::to_owned)
         .into();
-        args.extend(include.iter().map(|dir| format!("-I{}", dir.display())));
-        args.extend(defines.iter().map(|name| format!("-D{name}")));
+        args.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let mut args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
         args.extend([OsStr::new("-c"), source.as_os_str(), OsStr::new("-o"), to.as_os_str()]);
         run(&self.clang, &args).map(drop)

@@ -2,6 +2,8 @@
 //! Compiled kernels, and memory for them.
 #![allow(dead_code)]
 
+pub mod rig;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use xio_isa::machine::{Machine, SharedMemory};
@@ -22,14 +24,17 @@ fn here() -> PathBuf {
 }
 
 /// Compiles a source file and reads the result.
-pub fn compile(source: &Path, include: &[&Path], arch: Arch, defines: &[&str]) -> CodeObject {
+fn compile(source: &Path, optimise: &str, arch: Arch, defines: &[&str]) -> CodeObject {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = source.file_stem().unwrap().to_string_lossy();
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let to =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{arch}-{}-{n}.co", std::process::id()));
     let tools = tools();
-    tools.compile(arch, source, include, defines, &to).unwrap_or_else(|e| panic!("{e}"));
+    let defines: Vec<_> = defines.iter().map(|name| format!("-D{name}")).collect();
+    let mut flags: Vec<_> = defines.iter().map(String::as_str).collect();
+    flags.push(optimise);
+    tools.compile(arch, source, &flags, &to).unwrap_or_else(|e| panic!("{e}"));
     let object = CodeObject::load(&tools, &to);
     std::fs::remove_file(&to).unwrap();
     object.unwrap_or_else(|e| panic!("{e}"))
@@ -37,7 +42,12 @@ pub fn compile(source: &Path, include: &[&Path], arch: Arch, defines: &[&str]) -
 
 /// One of this crate's own kernels.
 pub fn own(name: &str, arch: Arch, defines: &[&str]) -> CodeObject {
-    compile(&here().join("kernels").join(format!("{name}.hip")), &[], arch, defines)
+    compile(&here().join("kernels").join(format!("{name}.hip")), "-O2", arch, defines)
+}
+
+/// The library's kernels, compiled as kernels/build does.
+pub fn library(arch: Arch, defines: &[&str]) -> CodeObject {
+    compile(&here().join("../../kernels/kernels.cpp"), "-O3", arch, defines)
 }
 
 /// Memory of a kernel.
@@ -60,6 +70,10 @@ impl Arena {
 
     pub fn add(&mut self, name: &str, bytes: usize) -> u64 {
         self.add_kind(name, bytes, Kind::Shared)
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) {
+        self.memory.lock().write(at, bytes).unwrap();
     }
 
     pub fn words(&mut self, name: &str, words: &[u32]) -> u64 {
