@@ -108,12 +108,12 @@ XIO_KERNEL void xio_kernel_bench_plain(xio_args a) {
         base += a.batch;
         xio_barrier();
         if (thread == 0) {
-            xio_doorbell((uint32_t *)q->cq_doorbell, (uint32_t)base & (q->entries - 1));
+            xio_doorbell_head((uint32_t *)q->cq_doorbell, (uint32_t)base & (q->entries - 1));
         }
     }
     if (thread == 0) {
         q->tail = base;
-        q->cq_head = base;
+        q->reaped = base << 1;
     }
     xio_bench_report(a, start, failed);
 }
@@ -137,24 +137,24 @@ XIO_KERNEL void xio_kernel_bench_lock(xio_args a) {
         xio_wave w = xio_wave_here();
         for (uint32_t turn = 0; turn < w.count; turn++) {
             if (w.rank == turn) {
-                xio_bench_lock(&q->publish_lock);
+                xio_bench_lock(&q->locks[0]);
                 uint64_t tail = q->tail;
                 xio_bench_entry(q, tail, c);
                 q->tail = tail + 1;
                 xio_doorbell((uint32_t *)q->sq_doorbell, (uint32_t)(tail + 1) & (q->entries - 1));
-                xio_store_release(&q->publish_lock, 0u);
+                xio_store_release(&q->locks[0], 0u);
             }
             xio_wave_sync(w.lanes);
         }
         for (uint32_t turn = 0; turn < w.count; turn++) {
             if (w.rank == turn) {
                 uint32_t cid;
-                xio_bench_lock(&q->reap_lock);
-                uint64_t head = q->cq_head;
+                xio_bench_lock(&q->locks[1]);
+                uint64_t head = q->reaped >> 1;
                 failed += xio_bench_completion(q, head, xio_clock(), &cid) != XIO_OK;
-                q->cq_head = head + 1;
+                q->reaped = (head + 1) << 1;
                 xio_doorbell((uint32_t *)q->cq_doorbell, (uint32_t)(head + 1) & (q->entries - 1));
-                xio_store_release(&q->reap_lock, 0u);
+                xio_store_release(&q->locks[1], 0u);
             }
             xio_wave_sync(w.lanes);
         }

@@ -29,8 +29,8 @@ struct xio_block_state {
 #endif
 
 /// Takes up to `wanted` tickets for the block; how many, XIO_BATCH_STOP when the queue is broken or stayed full until the
-/// deadline. All threads of the block.
-XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t threads, uint32_t wanted) {
+/// deadline. `fillers` says whether any of this thread's met a poisoned slot. All threads of the block.
+XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t threads, uint32_t wanted, bool *fillers) {
     uint32_t thread = xio_thread();
     uint64_t start = xio_clock();
     if (wanted > q->entries - 1) {
@@ -45,12 +45,14 @@ XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t thr
         }
         xio_barrier();
         uint64_t first = s->first, sq_head = s->sq_head;
+        *fillers = false;
         for (uint32_t i = thread; i < wanted; i += threads) {
             bool filler;
             if (!xio_is_free(q, first + i, sq_head, &filler)) {
                 xio_shared_min(&s->free, i);
                 break;
             }
+            *fillers |= filler;
         }
         xio_barrier();
         if (thread == 0) {
@@ -86,13 +88,13 @@ XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t thr
 /// ordinary: postponed, or not a command at all. For the latter an Exist of nothing goes to the place that it has.
 template <class Make>
 XIO_FN bool xio_batch_write(xio_queue *q, uint64_t first, uint32_t taken, uint32_t threads, uint32_t done,
-                            xio_result *results, const Make &make) {
+                            xio_result *results, bool fillers, const Make &make) {
     bool odd = false;
     for (uint32_t i = xio_thread(); i < taken; i += threads) {
         xio_command command = make(done + i);
         xio_result *result = results + done + i;
         uint32_t nsid = command.words[1];
-        if (xio_load(&xio_slot_of(q, first + i)->state) & XIO_SLOT_POISONED) {
+        if (fillers && (xio_load(&xio_slot_of(q, first + i)->state) & XIO_SLOT_POISONED) != 0) {
             xio_store((uint64_t *)result, XIO_BATCH_POSTPONED);
             xio_write_filler(q, first + i, nsid);
             odd = true;
@@ -135,7 +137,8 @@ template <class Make>
 XIO_FN void xio_batch(xio_queue *q, xio_block_state *s, uint32_t threads, uint32_t count, xio_result *results,
                       const Make &make) {
     for (uint32_t done = 0; done < count;) {
-        uint32_t taken = xio_batch_reserve(q, s, threads, count - done);
+        bool fillers = false;
+        uint32_t taken = xio_batch_reserve(q, s, threads, count - done, &fillers);
         if (taken == XIO_BATCH_STOP) {
             for (uint32_t i = done + xio_thread(); i < count; i += threads) {
                 xio_set_result(results + i, s->status);
@@ -144,7 +147,7 @@ XIO_FN void xio_batch(xio_queue *q, xio_block_state *s, uint32_t threads, uint32
             return;
         }
         uint64_t first = s->first;
-        bool odd = xio_batch_write(q, first, taken, threads, done, results, make);
+        bool odd = xio_batch_write(q, first, taken, threads, done, results, fillers, make);
         xio_barrier();
         if (xio_thread() < XIO_PUBLISHERS) {
             xio_publish(q, xio_wave_here(), first, taken);

@@ -3,9 +3,9 @@
 #ifndef XIO_KV_CALL_H
 #define XIO_KV_CALL_H
 
-/// Whether a result is there.
+/// Whether a result is there. What the command moved can be read behind xio_acquire_result only.
 XIO_FN bool xio_is_done(const xio_result *result) {
-    return (xio_load_acquire((const uint64_t *)result) & XIO_DONE) != 0;
+    return (xio_load_plainly((const uint64_t *)result) & XIO_DONE) != 0;
 }
 
 /// A result without any command: `status` is one of XIO_STATUS_*.
@@ -72,17 +72,27 @@ XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *res
     }
 }
 
-/// Gives a command up: true when its slot is poisoned and nothing will write the result any more; false when the
-/// answer came in the very moment.
-XIO_FN bool xio_give_up(xio_queue *q, xio_result *result, uint32_t status) {
-    uint64_t ticket = result->ticket;
-    uint64_t next = xio_state(ticket + q->entries) | XIO_SLOT_POISONED;
-    if (!xio_swap(&xio_slot_of(q, ticket)->state, xio_state(ticket) | XIO_SLOT_BUSY, next)) {
-        return false;
+/// Gives up the commands of the lanes with `over`, if no other wave is taking completions: their slots are poisoned,
+/// and nothing will write their results any more. An answer that came in the very moment stays.
+XIO_FN void xio_give_up(xio_queue *q, const xio_wave &w, bool over, xio_result *result, uint32_t status) {
+    uint64_t word = xio_lock_reaped(q, w);
+    if (word & XIO_LOCKED) {
+        return;
     }
-    xio_set_result(result, status);
-    xio_add(&q->poisoned, 1u);
-    return true;
+    if (over && !xio_is_done(result)) {
+        uint64_t ticket = result->ticket;
+        xio_slot *slot = xio_slot_of(q, ticket);
+        if (xio_load_plainly(&slot->state) == (xio_state(ticket) | XIO_SLOT_BUSY)) {
+            xio_store_plainly(&slot->state, xio_state(ticket + q->entries) | XIO_SLOT_POISONED);
+            xio_set_result(result, status);
+            xio_add(&q->poisoned, 1u);
+        }
+    }
+    xio_release_device();
+    xio_wave_sync(w.lanes);
+    if (w.rank == 0) {
+        xio_store_release(&q->reaped, word);
+    }
 }
 
 /// Waits until a command is done; then `result` is there, and so are the bytes that the command moved. At the queue's
@@ -106,16 +116,17 @@ XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
         }
         bool broken = xio_load(&q->broken) != 0;
         uint64_t waited = xio_clock() - start;
-        if (waiting && (broken || waited > q->timeout)) {
-            xio_give_up(q, result, broken ? XIO_STATUS_BROKEN : XIO_STATUS_TIMEOUT);
+        bool over = waiting && (broken || waited > q->timeout);
+        if (xio_ballot(all.lanes, over) != 0) {
+            xio_give_up(q, all, over, result, broken ? XIO_STATUS_BROKEN : XIO_STATUS_TIMEOUT);
             // A result that never was submitted with has no answer and nothing to give up.
-            if (waited / 2 > q->timeout && !xio_is_done(result)) {
+            if (over && waited / 2 > q->timeout && !xio_is_done(result)) {
                 xio_set_result(result, XIO_STATUS_INVALID);
             }
         }
         xio_pause(round);
     }
-    xio_acquire_system();
+    xio_acquire_result();
 }
 
 /// Takes completions that are there, without waiting; whether the command is done. Any thread.
@@ -125,7 +136,7 @@ XIO_FN bool xio_poll(xio_queue *q, xio_result *result) {
         xio_reap(q, all);
     }
     bool done = xio_is_done(result);
-    xio_acquire_system();
+    xio_acquire_result();
     return done;
 }
 

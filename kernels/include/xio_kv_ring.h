@@ -17,8 +17,11 @@ XIO_FN xio_slot *xio_slot_of(const xio_queue *q, uint64_t ticket) {
 /// power of 62.
 XIO_FN uint64_t xio_state(uint64_t ticket) { return ticket << 2; }
 
-/// Whether ticket `a` comes after `b`. Both belong to the same few laps of the ring, so the difference is small even
-/// when the counter has wrapped.
+/// Lock bit of the words `published` and `reaped`, whose other bits are twice a count.
+#define XIO_LOCKED ((uint64_t)1)
+
+/// Whether `a` comes after `b`, where both are twice a count. They belong to the same few laps of the ring, so the
+/// difference is small even when the count has wrapped.
 XIO_FN bool xio_after(uint64_t a, uint64_t b) { return (int64_t)(a - b) > 0; }
 
 /// Whether a command can have `ticket` now; `filler` says that only a filler can.
@@ -27,7 +30,7 @@ XIO_FN bool xio_is_free(const xio_queue *q, uint64_t ticket, uint64_t sq_head, b
     if (ticket - sq_head > q->entries - 2) {
         return false;
     }
-    uint64_t state = xio_load_acquire(&xio_slot_of(q, ticket)->state);
+    uint64_t state = xio_load_plainly(&xio_slot_of(q, ticket)->state);
     *filler = (state & XIO_SLOT_POISONED) != 0;
     return (state & ~XIO_SLOT_POISONED) == xio_state(ticket);
 }
@@ -74,46 +77,55 @@ XIO_FN uint32_t xio_prefix(const xio_wave &w, bool yes) {
 /// follow and are ready. When it returns it does, or an earlier entry is not written yet: then whoever writes that
 /// one publishes these, too.
 XIO_FN void xio_publish(xio_queue *q, const xio_wave &w, uint64_t first, uint32_t count) {
-    uint64_t last = first + count - 1;
     for (uint32_t round = 0;; round++) {
-        uint32_t known = 0, locked = 0;
+        uint64_t word = first << 1, tail = 0;
+        uint32_t locked = 0;
         if (w.rank == 0) {
-            known = xio_after(xio_load(&q->published), last);
-            locked = !known && xio_load(&q->publish_lock) == 0 && xio_exchange_acquire(&q->publish_lock, 1) == 0;
+            // Most often all before are published, and the swap says so and takes the lock at once.
+            locked = xio_swap_acquire(&q->published, &word, word | XIO_LOCKED);
+            if (!locked && (word & XIO_LOCKED) == 0 && !xio_after(word, (first + count - 1) << 1)) {
+                uint64_t seen = word;
+                locked = xio_swap_acquire(&q->published, &seen, word | XIO_LOCKED);
+            }
+            tail = locked ? xio_load(&q->tail) : 0;
         }
-        uint32_t flags = xio_first32(w.lanes, known | locked << 1);
-        if (flags == 1) {
-            return;
-        }
-        if (flags == 0) {
+        word = xio_first(w.lanes, word);
+        if (!xio_first32(w.lanes, locked)) {
+            if (xio_after(word & ~XIO_LOCKED, (first + count - 1) << 1)) {
+                return;
+            }
             xio_pause(round);
             continue;
         }
-        uint64_t from = xio_first(w.lanes, xio_load(&q->published));
-        // The caller's own need not be looked at.
-        uint64_t to = from == first ? from + count : from;
-        for (;;) {
-            uint32_t more = xio_prefix(w, xio_is_ready(q, to + w.rank));
+        // The caller's own need not be looked at, nor is there anything beyond the tail.
+        uint64_t from = word == first << 1 ? first + count : word >> 1, to = from;
+        uint32_t open = (uint32_t)(xio_first(w.lanes, tail) - to);
+        while (open > 0) {
+            uint32_t more = xio_prefix(w, w.rank < open && xio_is_ready(q, to + w.rank));
             to += more;
-            if (more < w.count || to - from >= q->entries) {
+            open -= more;
+            if (more < w.count) {
                 break;
             }
         }
         xio_wave_sync(w.lanes);
         if (w.rank == 0) {
-            if (to != from) {
-                xio_store(&q->published, to);
-                q->doorbells++;
+            if (to << 1 != word) {
+                // Before the doorbell: an answer may come at once, and is compared with it.
+                xio_store(&q->published, to << 1 | XIO_LOCKED);
                 xio_doorbell((uint32_t *)q->sq_doorbell, (uint32_t)to & (q->entries - 1));
+                xio_count_up(&q->doorbells, 1);
             }
-            xio_store_release(&q->publish_lock, 0u);
+            // Behind the doorbell, so that two doorbells never change places.
+            xio_store_release(&q->published, to << 1);
         }
         return;
     }
 }
 
-/// Hands a completion to whoever waits for it, and frees its slot; what is wrong with it, or 0.
-XIO_FN uint32_t xio_complete(xio_queue *q, const xio_quad &cqe) {
+/// Hands a completion to whoever waits for it, and frees its slot; what is wrong with it, or 0. With the lock of
+/// `reaped`; `published` was loaded after the completion was acquired, so it covers the command.
+XIO_FN uint32_t xio_complete(xio_queue *q, const xio_quad &cqe, uint64_t published) {
     if (cqe.z >> 16 != q->qid) {
         return XIO_BROKEN_QUEUE_ID;
     }
@@ -123,92 +135,155 @@ XIO_FN uint32_t xio_complete(xio_queue *q, const xio_quad &cqe) {
     }
     bool filler = cid >> q->shift == 1;
     xio_slot *slot = xio_slot_of(q, cid);
-    uint64_t state = xio_load_acquire(&slot->state);
-    uint64_t next = (state & ~(XIO_SLOT_BUSY | XIO_SLOT_POISONED)) + xio_state(q->entries);
-    if (filler) {
-        if ((state & 3) != (XIO_SLOT_BUSY | XIO_SLOT_POISONED)) {
-            return XIO_BROKEN_COMMAND_ID;
-        }
-        xio_store_release(&slot->state, next | XIO_SLOT_POISONED);
+    uint64_t state, result;
+    xio_load_pair(&slot->state, &state, &result);
+    uint64_t bits = state & (XIO_SLOT_BUSY | XIO_SLOT_POISONED);
+    if (!filler && (bits & XIO_SLOT_POISONED)) {
+        xio_count_up(&q->late, 1);
         return 0;
     }
-    if (state & XIO_SLOT_POISONED) {
-        xio_add(&q->late, (uint64_t)1);
-        return 0;
-    }
-    if (!(state & XIO_SLOT_BUSY)) {
+    // Compared where a slot's state keeps its ticket: in the upper 62 bits.
+    bool sent = xio_after(published << 1, state & ~(XIO_SLOT_BUSY | XIO_SLOT_POISONED));
+    if (bits != (filler ? XIO_SLOT_BUSY | XIO_SLOT_POISONED : XIO_SLOT_BUSY) || !sent) {
         return XIO_BROKEN_COMMAND_ID;
     }
-    uint64_t result = xio_load(&slot->result);
-    // From here on the place can have another command. Who gives it up in this very moment is the other one to swap.
-    if (!xio_swap(&slot->state, state, next)) {
-        xio_add(&q->late, (uint64_t)1);
-        return 0;
+    // Free again, but for a poisoned one. Whoever takes it overwrites what was read here already.
+    xio_store_plainly(&slot->state, (state ^ XIO_SLOT_BUSY) + xio_state(q->entries));
+    if (!filler) {
+        // What the command moved is in memory since its completion was acquired; who waits acquires it, too.
+        xio_store_plainly((uint64_t *)result, (uint64_t)cqe.x << 32 | XIO_DONE | status);
     }
-    xio_store_release((uint64_t *)result, (uint64_t)cqe.x << 32 | XIO_DONE | status);
     return 0;
 }
 
-/// Takes note of how much the controller has fetched, from the head in a completion; false when that can not be.
-XIO_FN bool xio_update_head(xio_queue *q, uint32_t sqhd) {
-    uint64_t old = xio_load(&q->sq_head);
-    uint64_t head = old + ((sqhd - (uint32_t)old) & (q->entries - 1));
-    if (sqhd >= q->entries || xio_after(head, xio_load(&q->published))) {
-        return false;
+/// Takes the lock of `reaped` if it is free, for a wave; the word without the lock, or with it when another has it.
+XIO_FN uint64_t xio_lock_reaped(xio_queue *q, const xio_wave &w) {
+    uint64_t word = XIO_LOCKED;
+    if (w.rank == 0 && (xio_load(&q->reaped) & XIO_LOCKED) == 0) {
+        word = xio_set_acquire(&q->reaped, XIO_LOCKED);
     }
-    xio_store(&q->sq_head, head);
-    return true;
+    return xio_first(w.lanes, word);
+}
+
+#if defined(XIO_HOST)
+#define XIO_UNROLL
+#else
+#define XIO_UNROLL _Pragma("unroll")
+#endif
+
+/// Completions that a lane reads at once: their loads are on their way together.
+#define XIO_REAP_EACH 4
+/// How often a wave that has the lock looks in vain before it lets go of it.
+#define XIO_REAP_LOOKS 8
+
+/// The completions from `head` on that are there, at most XIO_REAP_EACH for each lane of the wave; their number.
+XIO_FN uint32_t xio_look(const xio_queue *q, const xio_wave &w, uint64_t head, uint32_t open) {
+    uint32_t phases[XIO_REAP_EACH], count = 0;
+    XIO_UNROLL
+    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
+        uint64_t at = head + n * w.count + w.rank;
+        const uint32_t *entry = (const uint32_t *)((const xio_quad *)q->cq + (at & (q->entries - 1)));
+        phases[n] = n * w.count + w.rank < open ? xio_load_phase(entry + 3) : ~(uint32_t)(at >> q->shift << 16);
+    }
+    XIO_UNROLL
+    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
+        // The phase is 1 in the first lap and changes with each.
+        uint64_t at = head + n * w.count + w.rank;
+        bool lap = (at >> q->shift & 1) == 0, phase = (phases[n] & XIO_CQE_PHASE) != 0;
+        bool here = n * w.count + w.rank < open && phase == lap;
+        uint32_t more = count == n * w.count ? xio_prefix(w, here) : 0;
+        count += more;
+    }
+    return count;
+}
+
+/// Hands out `count` completions from `head` on, behind xio_acquire_system; what was wrong with any of this lane's, or
+/// 0. `sqhd` becomes the submission queue's head as the last of this lane's tells it, `published` the word as it is now.
+XIO_FN uint32_t xio_hand_out(xio_queue *q, const xio_wave &w, uint64_t head, uint32_t count, uint64_t *published,
+                             uint32_t *sqhd) {
+    xio_quad cqes[XIO_REAP_EACH];
+    uint32_t broken = 0;
+    *published = xio_load(&q->published) & ~XIO_LOCKED;
+    XIO_UNROLL
+    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
+        if (n * w.count + w.rank < count) {
+            uint64_t at = (head + n * w.count + w.rank) & (q->entries - 1);
+            const volatile uint32_t *entry = (const volatile uint32_t *)((const xio_quad *)q->cq + at);
+            cqes[n] = xio_quad{entry[0], entry[1], entry[2], entry[3]};
+        }
+    }
+    XIO_UNROLL
+    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
+        if (n * w.count + w.rank < count) {
+            uint32_t wrong = xio_complete(q, cqes[n], *published);
+            broken = wrong != 0 ? wrong : broken;
+            *sqhd = cqes[n].z & 0xffff;
+        }
+    }
+    return broken;
 }
 
 /// Takes the completions that are there, if no other wave is at it; how many.
 XIO_FN uint32_t xio_reap(xio_queue *q, const xio_wave &w) {
-    uint32_t locked = 0;
-    if (w.rank == 0) {
-        locked = xio_load(&q->reap_lock) == 0 && xio_exchange_acquire(&q->reap_lock, 1) == 0;
-    }
-    if (!xio_first32(w.lanes, locked)) {
+    uint64_t word = xio_lock_reaped(q, w);
+    if (word & XIO_LOCKED) {
         return 0;
     }
-    uint64_t from = xio_first(w.lanes, xio_load(&q->cq_head)), head = from;
+    uint64_t published = xio_first(w.lanes, xio_load(&q->published)) & ~XIO_LOCKED;
+    uint64_t sq_head = xio_load(&q->sq_head), head = word >> 1;
     uint32_t broken = 0;
-    for (;;) {
-        uint64_t at = head + w.rank;
-        const uint32_t *entry = (const uint32_t *)((const xio_quad *)q->cq + (at & (q->entries - 1)));
-        // The phase is 1 in the first lap and changes with each.
-        bool phase = (at >> q->shift & 1) == 0;
-        bool here = w.rank < q->entries && ((xio_load_phase(entry + 3) & XIO_CQE_PHASE) != 0) == phase;
-        uint32_t count = xio_prefix(w, here);
-        if (count == 0) {
+    for (uint32_t look = 0; look < XIO_REAP_LOOKS && broken == 0; look++) {
+        // As many as were published can come, and no more than the ring holds.
+        uint32_t open = (uint32_t)((published - (head << 1)) >> 1);
+        open = open > q->entries - 1 ? q->entries - 1 : open;
+        if (open == 0) {
             break;
         }
-        xio_acquire_system();
-        if (w.rank < count) {
-            const volatile uint32_t *again = entry;
-            xio_quad cqe = {again[0], again[1], again[2], again[3]};
-            broken = xio_complete(q, cqe);
-            if (w.rank == count - 1 && !xio_update_head(q, cqe.z & 0xffff)) {
-                broken = XIO_BROKEN_HEAD;
+        uint32_t count = xio_look(q, w, head, open);
+        if (count == 0) {
+            if (head != word >> 1) {
+                break;
             }
+            xio_pause(0);
+            continue;
+        }
+        xio_acquire_system();
+        uint32_t sqhd = 0;
+        broken = xio_hand_out(q, w, head, count, &published, &sqhd);
+        published = xio_first(w.lanes, published);
+        // The last completion is that of the lane with the highest place.
+        xio_lanes has = xio_ballot(w.lanes, (count - 1) % w.count == w.rank);
+        sqhd = xio_last32(has, sqhd);
+        uint64_t fetched = sq_head + ((sqhd - (uint32_t)sq_head) & (q->entries - 1));
+        if (sqhd >= q->entries || xio_after(fetched << 1, published)) {
+            broken = XIO_BROKEN_HEAD;
+        } else {
+            sq_head = fetched;
         }
         head += count;
-        if (count < w.count || xio_ballot(w.lanes, broken != 0) != 0) {
+        look = 0;
+        xio_lanes wrong = xio_ballot(w.lanes, broken != 0);
+        broken = wrong != 0 && broken == 0 ? xio_last32(wrong, broken) : broken;
+        if (wrong != 0) {
             break;
         }
     }
     if (broken != 0) {
         xio_store(&q->broken, broken);
     }
-    xio_release_device();
     xio_wave_sync(w.lanes);
     if (w.rank == 0) {
-        if (head != from) {
-            xio_store(&q->cq_head, head);
-            q->cq_doorbells++;
-            xio_doorbell((uint32_t *)q->cq_doorbell, (uint32_t)head & (q->entries - 1));
+        if (head != word >> 1) {
+            xio_store(&q->sq_head, sq_head);
+            xio_doorbell_head((uint32_t *)q->cq_doorbell, (uint32_t)head & (q->entries - 1));
+            xio_count_up(&q->cq_doorbells, 1);
+            // Behind the doorbell, so that two doorbells never change places.
+            xio_store_release(&q->reaped, head << 1);
+        } else {
+            xio_store_plainly(&q->reaped, word);
         }
-        xio_store_release(&q->reap_lock, 0u);
     }
-    return (uint32_t)(head - from);
+    return (uint32_t)(head - (word >> 1));
 }
 
 #endif // XIO_KV_RING_H

@@ -224,34 +224,32 @@ struct alignas(128) xio_queue {
     uint64_t tail;
     /// Zero.
     uint64_t reserved1[15];
-    /// Tickets below are known to the controller.
+    /// Twice the ticket up to which the controller knows all, plus 1 while a wave is publishing.
     uint64_t published;
     /// How often the tail doorbell was written.
     uint64_t doorbells;
-    /// Whether a wave is publishing.
-    uint32_t publish_lock;
     /// Zero.
-    uint32_t reserved2[27];
+    uint64_t reserved2[14];
     /// Tickets below were fetched by the controller.
     uint64_t sq_head;
     /// Zero.
     uint64_t reserved3[15];
-    /// Completions that were taken.
-    uint64_t cq_head;
+    /// Twice the number of completions that were taken, plus 1 while a wave is taking some or giving commands up.
+    uint64_t reaped;
     /// How often the head doorbell was written.
     uint64_t cq_doorbells;
     /// Completions of commands that were given up before.
     uint64_t late;
-    /// Whether a wave is taking completions.
-    uint32_t reap_lock;
     /// Zero.
-    uint32_t reserved4[25];
+    uint64_t reserved4[13];
     /// Slots that are poisoned: a command was given up there, and its identifier is not used again.
     uint32_t poisoned;
     /// Not 0 when the controller broke the protocol: XIO_BROKEN_*. The queue takes no more commands.
     uint32_t broken;
+    /// Locks of the benchmark that compares, for entries and for completions.
+    uint32_t locks[2];
     /// Zero.
-    uint32_t reserved5[30];
+    uint32_t reserved5[28];
 };
 static_assert(sizeof(xio_queue) == 768 && alignof(xio_queue) == 128, "xio_queue");
 static_assert(offsetof(xio_queue, sq) == 0, "xio_queue.sq");
@@ -268,18 +266,17 @@ static_assert(offsetof(xio_queue, tail) == 128, "xio_queue.tail");
 static_assert(offsetof(xio_queue, reserved1) == 136, "xio_queue.reserved1");
 static_assert(offsetof(xio_queue, published) == 256, "xio_queue.published");
 static_assert(offsetof(xio_queue, doorbells) == 264, "xio_queue.doorbells");
-static_assert(offsetof(xio_queue, publish_lock) == 272, "xio_queue.publish_lock");
-static_assert(offsetof(xio_queue, reserved2) == 276, "xio_queue.reserved2");
+static_assert(offsetof(xio_queue, reserved2) == 272, "xio_queue.reserved2");
 static_assert(offsetof(xio_queue, sq_head) == 384, "xio_queue.sq_head");
 static_assert(offsetof(xio_queue, reserved3) == 392, "xio_queue.reserved3");
-static_assert(offsetof(xio_queue, cq_head) == 512, "xio_queue.cq_head");
+static_assert(offsetof(xio_queue, reaped) == 512, "xio_queue.reaped");
 static_assert(offsetof(xio_queue, cq_doorbells) == 520, "xio_queue.cq_doorbells");
 static_assert(offsetof(xio_queue, late) == 528, "xio_queue.late");
-static_assert(offsetof(xio_queue, reap_lock) == 536, "xio_queue.reap_lock");
-static_assert(offsetof(xio_queue, reserved4) == 540, "xio_queue.reserved4");
+static_assert(offsetof(xio_queue, reserved4) == 536, "xio_queue.reserved4");
 static_assert(offsetof(xio_queue, poisoned) == 640, "xio_queue.poisoned");
 static_assert(offsetof(xio_queue, broken) == 644, "xio_queue.broken");
-static_assert(offsetof(xio_queue, reserved5) == 648, "xio_queue.reserved5");
+static_assert(offsetof(xio_queue, locks) == 648, "xio_queue.locks");
+static_assert(offsetof(xio_queue, reserved5) == 656, "xio_queue.reserved5");
 
 /// A buffer that commands can point at, as device code sees it.
 struct alignas(8) xio_buffer {

@@ -73,6 +73,10 @@ XIO_FN xio_lanes xio_active() { return xio_ballot(0, true); }
 
 /// The value of the first of `lanes`, for all of them.
 XIO_FN uint32_t xio_first32(xio_lanes, uint32_t value) { return __builtin_amdgcn_readfirstlane(value); }
+/// The value of the last of `lanes`, for all of them.
+XIO_FN uint32_t xio_last32(xio_lanes lanes, uint32_t value) {
+    return __builtin_amdgcn_readlane(value, 63 - __builtin_clzll(lanes));
+}
 
 /// What lanes wrote before can be read by the others of `lanes` behind it.
 XIO_FN void xio_wave_sync(xio_lanes) { __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront"); }
@@ -131,6 +135,30 @@ template <class T> XIO_FN void xio_store_release(T *p, T v) {
     xio_release_device();
     xio_store(p, v);
 }
+/// Adds without looking at the sum.
+XIO_FN void xio_count_up(uint64_t *p, uint64_t v) { xio_add(p, v); }
+/// Sets bits; what was there before. Order as xio_exchange_acquire.
+XIO_FN uint64_t xio_set_acquire(uint64_t *p, uint64_t bits) {
+    uint64_t old = __hip_atomic_fetch_or(p, bits, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    xio_acquire_device();
+    return old;
+}
+/// Swaps; order as xio_exchange_acquire.
+XIO_FN bool xio_swap_acquire(uint64_t *p, uint64_t *from, uint64_t to) {
+    bool done = __hip_atomic_compare_exchange_strong(p, from, to, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                                     __HIP_MEMORY_SCOPE_AGENT);
+    xio_acquire_device();
+    return done;
+}
+/// Two words side by side, 16-byte aligned, both as of one moment or `a` as the later.
+XIO_FN void xio_load_pair(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    *b = xio_load(p + 1);
+    *a = xio_load(p);
+    xio_acquire_device();
+}
+/// A load and a store that need no fence of their own where they are used.
+template <class T> XIO_FN T xio_load_plainly(const T *p) { return xio_load(p); }
+template <class T> XIO_FN void xio_store_plainly(T *p, T v) { xio_store(p, v); }
 /// The smaller of the two stays at `p`, in memory of the block.
 XIO_FN void xio_shared_min(uint32_t *p, uint32_t v) {
     __hip_atomic_fetch_min(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
@@ -148,6 +176,13 @@ XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) {
     xio_release_system();
     __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+
+/// Writes the head doorbell of a completion queue: what was read of the entries has been used, so nothing is waited for.
+XIO_FN void xio_doorbell_head(uint32_t *p, uint32_t v) {
+    __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+/// What the controller wrote before a result that was seen can be read behind it.
+XIO_FN void xio_acquire_result() { xio_acquire_system(); }
 
 /// Ticks of a clock that all waves share and that never stops.
 XIO_FN uint64_t xio_clock() { return __builtin_readsteadycounter(); }
@@ -211,6 +246,12 @@ XIO_FN uint32_t xio_first32(xio_lanes lanes, uint32_t value) {
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, %3;" : "=r"(r) : "r"(value), "r"(lane), "r"(lanes) : "memory");
     return r;
 }
+XIO_FN uint32_t xio_last32(xio_lanes lanes, uint32_t value) {
+    uint32_t r, lane;
+    asm("bfind.u32 %0, %1;" : "=r"(lane) : "r"(lanes));
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, %3;" : "=r"(r) : "r"(value), "r"(lane), "r"(lanes) : "memory");
+    return r;
+}
 XIO_FN void xio_wave_sync(xio_lanes lanes) { asm volatile("bar.warp.sync %0;" ::"r"(lanes) : "memory"); }
 XIO_FN void xio_barrier() { asm volatile("barrier.sync 0;" ::: "memory"); }
 
@@ -271,6 +312,25 @@ XIO_FN void xio_store_release(uint32_t *p, uint32_t v) {
 XIO_FN void xio_store_release(uint64_t *p, uint64_t v) {
     asm volatile("st.release.gpu.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+XIO_FN void xio_count_up(uint64_t *p, uint64_t v) {
+    asm volatile("red.relaxed.gpu.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+XIO_FN uint64_t xio_set_acquire(uint64_t *p, uint64_t bits) {
+    uint64_t r;
+    asm volatile("atom.acquire.gpu.or.b64 %0, [%1], %2;" : "=l"(r) : "l"(p), "l"(bits) : "memory");
+    return r;
+}
+XIO_FN bool xio_swap_acquire(uint64_t *p, uint64_t *from, uint64_t to) {
+    uint64_t r, old = *from;
+    asm volatile("atom.acquire.gpu.cas.b64 %0, [%1], %2, %3;" : "=l"(r) : "l"(p), "l"(old), "l"(to) : "memory");
+    *from = r;
+    return r == old;
+}
+XIO_FN void xio_load_pair(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    asm volatile("ld.relaxed.gpu.v2.b64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(p) : "memory");
+}
+template <class T> XIO_FN T xio_load_plainly(const T *p) { return xio_load(p); }
+template <class T> XIO_FN void xio_store_plainly(T *p, T v) { xio_store(p, v); }
 XIO_FN void xio_shared_min(uint32_t *p, uint32_t v) {
     asm volatile("{ .reg .u32 t; atom.relaxed.cta.min.u32 t, [%0], %1; }" ::"l"(p), "r"(v) : "memory");
 }
@@ -286,6 +346,11 @@ XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) {
     xio_release_system();
     asm volatile("st.relaxed.sys.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
+XIO_FN void xio_doorbell_head(uint32_t *p, uint32_t v) {
+    asm volatile("st.relaxed.sys.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+// Causality is transitive: whoever stored the result had acquired at system scope.
+XIO_FN void xio_acquire_result() { xio_acquire_device(); }
 XIO_FN uint64_t xio_clock() {
     uint64_t r;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r));

@@ -43,6 +43,7 @@ XIO_FN uint32_t xio_lane() { return 0; }
 XIO_FN xio_lanes xio_ballot(xio_lanes, bool yes) { return yes ? 1 : 0; }
 XIO_FN xio_lanes xio_active() { return 1; }
 XIO_FN uint32_t xio_first32(xio_lanes, uint32_t value) { return value; }
+XIO_FN uint32_t xio_last32(xio_lanes, uint32_t value) { return value; }
 XIO_FN void xio_wave_sync(xio_lanes) {}
 
 XIO_FN void xio_barrier() {
@@ -72,6 +73,18 @@ XIO_FN bool xio_swap(uint64_t *p, uint64_t from, uint64_t to) {
 XIO_FN uint32_t xio_exchange_acquire(uint32_t *p, uint32_t v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE); }
 template <class T> XIO_FN T xio_load_acquire(const T *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 template <class T> XIO_FN void xio_store_release(T *p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+XIO_FN void xio_count_up(uint64_t *p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+XIO_FN uint64_t xio_set_acquire(uint64_t *p, uint64_t bits) { return __atomic_fetch_or(p, bits, __ATOMIC_ACQUIRE); }
+XIO_FN bool xio_swap_acquire(uint64_t *p, uint64_t *from, uint64_t to) {
+    return __atomic_compare_exchange_n(p, from, to, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
+}
+XIO_FN void xio_load_pair(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    *a = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    *b = __atomic_load_n(p + 1, __ATOMIC_RELAXED);
+}
+// Without fences the operations themselves must carry the order.
+template <class T> XIO_FN T xio_load_plainly(const T *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+template <class T> XIO_FN void xio_store_plainly(T *p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 XIO_FN void xio_shared_min(uint32_t *p, uint32_t v) {
     uint32_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
     while (v < old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
@@ -80,6 +93,9 @@ XIO_FN void xio_shared_min(uint32_t *p, uint32_t v) {
 XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+
+XIO_FN void xio_doorbell_head(uint32_t *p, uint32_t v) { xio_doorbell(p, v); }
+XIO_FN void xio_acquire_result() {}
 
 /// Nanoseconds.
 XIO_FN uint64_t xio_clock() {

@@ -87,34 +87,32 @@ structures! {
         tail: u64,
         /// Zero.
         reserved1: [u64; 15],
-        /// Tickets below are known to the controller.
+        /// Twice the ticket up to which the controller knows all, plus 1 while a wave is publishing.
         published: u64,
         /// How often the tail doorbell was written.
         doorbells: u64,
-        /// Whether a wave is publishing.
-        publish_lock: u32,
         /// Zero.
-        reserved2: [u32; 27],
+        reserved2: [u64; 14],
         /// Tickets below were fetched by the controller.
         sq_head: u64,
         /// Zero.
         reserved3: [u64; 15],
-        /// Completions that were taken.
-        cq_head: u64,
+        /// Twice the number of completions that were taken, plus 1 while a wave is taking some or giving commands up.
+        reaped: u64,
         /// How often the head doorbell was written.
         cq_doorbells: u64,
         /// Completions of commands that were given up before.
         late: u64,
-        /// Whether a wave is taking completions.
-        reap_lock: u32,
         /// Zero.
-        reserved4: [u32; 25],
+        reserved4: [u64; 13],
         /// Slots that are poisoned: a command was given up there, and its identifier is not used again.
         poisoned: u32,
         /// Not 0 when the controller broke the protocol: `XIO_BROKEN_*`. The queue takes no more commands.
         broken: u32,
+        /// Locks of the benchmark that compares, for entries and for completions.
+        locks: [u32; 2],
         /// Zero.
-        reserved5: [u32; 30],
+        reserved5: [u32; 28],
     }
 
     /// A buffer that commands can point at, as device code sees it.
@@ -220,6 +218,6 @@ const _: () = {
     assert!(core::mem::offset_of!(Queue, tail) == 128);
     assert!(core::mem::offset_of!(Queue, published) == 256);
     assert!(core::mem::offset_of!(Queue, sq_head) == 384);
-    assert!(core::mem::offset_of!(Queue, cq_head) == 512);
+    assert!(core::mem::offset_of!(Queue, reaped) == 512);
     assert!(core::mem::offset_of!(Queue, poisoned) == 640);
 };

@@ -3,13 +3,13 @@
 
 use super::Arena;
 use nvme_kv::prp::{ReadyLists, LIST_SLOTS};
-use nvme_kv::{Cqe, Key, Sqe, PAGE_SIZE};
+use nvme_kv::{Cqe, DataPointer, Key, Sqe, PAGE_SIZE};
 use xio_device_abi::device::{Args, Buffer, Item, Queue, Slot, TaskResult};
 use xio_isa::decode::Program;
 use xio_isa::host::{KvController, Latency, QueuePair};
 use xio_isa::machine::{Grid, Machine, Outcome};
 use xio_isa::object::CodeObject;
-use xio_isa::Result;
+use xio_isa::{Arch, Result};
 use xio_target::Config;
 use xio_uapi::Page;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -44,6 +44,7 @@ pub struct Rig {
     queues: Vec<u64>,
     list: u64,
     buffer: Buffer,
+    pages: Vec<Page>,
     copy: u64,
 }
 
@@ -86,23 +87,19 @@ impl Rig {
         let queues: Vec<u64> =
             (1..=options.queues).map(|n| queue(&mut arena, &mut controller, n as u16, options)).collect();
         let list = arena.longs("list of queues", &queues);
-        let buffer = buffer(&mut arena, &controller, options.pages);
+        let (buffer, pages) = buffer(&mut arena, &controller, options.pages);
         let copy = arena.add("copy", options.pages * PAGE_SIZE);
-        Self { machine, controller, arena, queues, list, buffer, copy }
+        Self { machine, controller, arena, queues, list, buffer, pages, copy }
     }
 
     /// Runs a kernel of the library on items.
     pub fn run(&mut self, kernel: &str, items: &[Item], run: &Run) -> Result<Done> {
-        let mut memory = self.machine.memory.lock();
-        // Each run has tables of its own, full of rubbish where the kernel writes.
-        drop(memory);
+        // Each run has tables of its own; results are rubbish.
         let table = self.arena.add("items", size_of_val(items));
         let results = self.arena.add("results", items.len() * size_of::<TaskResult>());
         let out = self.arena.add("out", 64 * items.len().max(2));
-        memory = self.machine.memory.lock();
-        memory.write(table, items.as_bytes()).unwrap();
-        memory.write(results, &vec![0x5a; items.len() * size_of::<TaskResult>()]).unwrap();
-        drop(memory);
+        self.arena.write(table, items.as_bytes());
+        self.arena.write(results, &vec![0x5a; items.len() * size_of::<TaskResult>()]);
         let args = Args {
             queues: self.list,
             items: table,
@@ -140,6 +137,20 @@ impl Rig {
         bytes
     }
 
+    /// Reads what a kernel copied.
+    pub fn read_copy(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.machine.memory.lock().read(self.copy + offset, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// The PRP entries of a range, as the host makes them.
+    pub fn data(&self, offset: u64, len: u32) -> DataPointer {
+        let page = |n: usize| self.pages[n].addr;
+        let list = |variant: usize, n: usize| self.pages[n].list[variant];
+        ReadyLists::new(self.pages.len()).point(offset as usize, len as usize, page, list).unwrap()
+    }
+
     /// A queue as it is now.
     pub fn queue(&self, n: usize) -> Queue {
         let mut bytes = vec![0; size_of::<Queue>()];
@@ -161,7 +172,7 @@ fn queue(arena: &mut Arena, controller: &mut KvController, qid: u16, options: &O
     (queue.slots, queue.timeout) = (slots, options.timeout);
     (queue.entries, queue.shift, queue.qid) = (entries, entries.ilog2(), qid.into());
     let first = options.first;
-    (queue.tail, queue.published, queue.sq_head, queue.cq_head) = (first, first, first, first);
+    (queue.tail, queue.published, queue.sq_head, queue.reaped) = (first, first << 1, first, first << 1);
     let all: Vec<Slot> =
         (0..u64::from(entries)).map(|n| Slot { state: first.wrapping_add(n) << 2, result: 0 }).collect();
     arena.write(at, queue.as_bytes());
@@ -170,7 +181,7 @@ fn queue(arena: &mut Arena, controller: &mut KvController, qid: u16, options: &O
 }
 
 /// A buffer with its table and its ready-made lists, as the module makes them.
-fn buffer(arena: &mut Arena, controller: &KvController, count: usize) -> Buffer {
+fn buffer(arena: &mut Arena, controller: &KvController, count: usize) -> (Buffer, Vec<Page>) {
     let data = arena.add("buffer", count * PAGE_SIZE);
     let addrs = controller.dma().scatter(data, count * PAGE_SIZE, true);
     let mut pages = vec![Page::new_zeroed(); count];
@@ -198,7 +209,21 @@ fn buffer(arena: &mut Arena, controller: &KvController, count: usize) -> Buffer 
     }
     let table = arena.add("table", size_of_val(pages.as_slice()));
     arena.write(table, pages.as_bytes());
-    Buffer { pages: table, data, len: (count * PAGE_SIZE) as u64 }
+    (Buffer { pages: table, data, len: (count * PAGE_SIZE) as u64 }, pages)
+}
+
+/// A run that must be right: without an error, and the controller never read too early.
+pub fn right(arch: Arch, done: Result<Done>) -> Done {
+    let done = done.unwrap_or_else(|e| panic!("{arch}: {e}"));
+    if let Some(stale) = done.outcome.stale.first() {
+        panic!("{arch}: {stale}");
+    }
+    done
+}
+
+/// The status of a result that must be there, and that is one of NVMe.
+pub fn status(result: &TaskResult) -> u16 {
+    result.get().and_then(|status| u16::try_from(status).ok()).unwrap_or(u16::MAX)
 }
 
 /// An item.

@@ -124,7 +124,7 @@ impl Work<'_> {
 }
 
 fn queue_options() -> GpuQueueOptions {
-    GpuQueueOptions { timeout: Duration::from_secs(5), ..GpuQueueOptions::default() }
+    GpuQueueOptions { timeout: Duration::from_secs(60), ..GpuQueueOptions::default() }
 }
 
 fn numbered(n: u32) -> Result<Key> {

@@ -120,7 +120,7 @@ impl GpuQueue {
         if first % (2 * u64::from(entries)) != 0 {
             return Err(gpu_error(format!("the first ticket must be a multiple of {}, not {first}", 2 * entries)));
         }
-        (queue.tail, queue.published, queue.sq_head, queue.cq_head) = (first, first, first, first);
+        (queue.tail, queue.published, queue.sq_head, queue.reaped) = (first, first << 1, first, first << 1);
         let slot = |n: u32| Slot { state: first.wrapping_add(n.into()) << 2, result: 0 };
         let slots: Vec<Slot> = (0..entries).map(slot).collect();
         memory.write(0, queue.as_bytes())?;
@@ -167,7 +167,8 @@ impl GpuQueue {
         let queue = self.queue()?;
         Ok(QueueCounters {
             submitted: queue.tail.wrapping_sub(self.first_ticket),
-            completed: queue.cq_head.wrapping_sub(self.first_ticket),
+            // The topmost bit is shifted out on both sides.
+            completed: queue.reaped.wrapping_sub(self.first_ticket << 1) >> 1,
             doorbells: queue.doorbells,
             cq_doorbells: queue.cq_doorbells,
             late: queue.late,

@@ -40,6 +40,21 @@ pub fn answer(bare: &Bare, sqe: &Sqe) -> Cqe {
     Cqe::new(bare.qid(), bare.head(), sqe.cid.get(), status, key)
 }
 
+/// Fetches all there is and answers in order, as far as the completion queue has room. `change` may change an answer,
+/// or keep it.
+pub fn in_order(mut change: impl FnMut(&Bare, &Sqe, Cqe) -> Option<Cqe>) -> impl FnMut(&mut Bare) {
+    let mut held = std::collections::VecDeque::new();
+    move |bare| {
+        while let Some(sqe) = bare.fetch() {
+            let cqe = answer(bare, &sqe);
+            held.extend(change(bare, &sqe, cqe));
+        }
+        while held.front().is_some_and(|cqe| bare.post(*cqe)) {
+            held.pop_front();
+        }
+    }
+}
+
 fn check(results: &[xio::gpu::abi::TaskResult]) {
     for (n, (status, result)) in (0..).zip(statuses(results).iter().zip(results)) {
         let expected = if n % 3 == 0 { Status::SUCCESS } else { Status::KEY_NOT_FOUND };

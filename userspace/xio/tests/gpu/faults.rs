@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Controllers that do not answer, answer too late, or break the protocol.
 
-use crate::controller::{answer, beside};
+use crate::controller::{beside, in_order};
 use crate::rig::{queue_options, statuses, threads, Rig, TIMED_OUT};
 use nvme_kv::{Cqe, Status};
 use std::time::Duration;
@@ -16,26 +16,20 @@ fn impatient(entries: u32) -> GpuQueueOptions {
 /// Key of the commands that get no answer.
 const LOST: u32 = 5;
 
-/// Answers everything but the command of key [`LOST`], which it keeps.
-fn loses(kept: &mut Option<Cqe>) -> impl FnMut(&mut Bare) + '_ {
-    move |bare| {
-        while let Some(sqe) = bare.fetch() {
-            let cqe = answer(bare, &sqe);
-            if cqe.dw0.get() == LOST && kept.is_none() {
-                *kept = Some(cqe);
-            } else {
-                assert!(bare.post(cqe), "the completion queue is full");
-            }
-        }
-    }
-}
-
 #[test]
 fn a_lost_command_times_out_and_its_slot_is_not_used_again() {
     for kernel in [Builtin::Exist, Builtin::Batch] {
         let (rig, mut bare) = Rig::new(&impatient(16));
         let mut kept = None;
-        let results = beside(&mut bare, loses(&mut kept), || rig.exist(kernel, 10, 1, threads()));
+        // Everything is answered but that one command.
+        let loses = in_order(|_, _, cqe| {
+            let lost = cqe.dw0.get() == LOST && kept.is_none();
+            if lost {
+                kept = Some(cqe);
+            }
+            (!lost).then_some(cqe)
+        });
+        let results = beside(&mut bare, loses, || rig.exist(kernel, 10, 1, threads()));
         let kept = kept.expect("no command was lost");
         for (n, status) in (0..).zip(statuses(&results)) {
             assert_eq!(status == TIMED_OUT, n == LOST, "command {n}: {status:#x}");
@@ -43,14 +37,11 @@ fn a_lost_command_times_out_and_its_slot_is_not_used_again() {
         assert_eq!(rig.queue.counters().unwrap().poisoned, 1);
         // Many laps with the poisoned place: its identifier does not come again, a filler goes there.
         let (mut seen, mut fillers) = (0, 0);
-        let watch = |bare: &mut Bare| {
-            while let Some(sqe) = bare.fetch() {
-                seen += u32::from(sqe.cid == kept.cid);
-                fillers += u32::from(sqe.cid.get() >= 16);
-                let cqe = answer(bare, &sqe);
-                assert!(bare.post(cqe));
-            }
-        };
+        let watch = in_order(|_, sqe, cqe| {
+            seen += u32::from(sqe.cid == kept.cid);
+            fillers += u32::from(sqe.cid.get() >= 16);
+            Some(cqe)
+        });
         let results = beside(&mut bare, watch, || rig.exist(kernel, 200, 1, threads()));
         assert!(statuses(&results).iter().all(|s| *s != TIMED_OUT));
         assert!(seen == 0 && fillers > 8, "{seen} times the identifier, {fillers} fillers");
@@ -58,13 +49,7 @@ fn a_lost_command_times_out_and_its_slot_is_not_used_again() {
         assert_eq!((counters.poisoned, counters.broken), (1, 0));
         // The answer at last: nobody is there any more, and nothing else is disturbed.
         bare.post(Cqe::new(bare.qid(), bare.head(), kept.cid.get(), Status::SUCCESS, 0));
-        let all = |bare: &mut Bare| {
-            while let Some(sqe) = bare.fetch() {
-                let cqe = answer(bare, &sqe);
-                assert!(bare.post(cqe));
-            }
-        };
-        let results = beside(&mut bare, all, || rig.exist(kernel, 50, 1, threads()));
+        let results = beside(&mut bare, in_order(|_, _, cqe| Some(cqe)), || rig.exist(kernel, 50, 1, threads()));
         for (n, (status, result)) in (0..).zip(statuses(&results).iter().zip(&results)) {
             assert_eq!((*status != 0, result.length), (n % 3 != 0, n));
         }
@@ -111,12 +96,7 @@ fn a_controller_that_breaks_the_protocol_breaks_the_queue() {
     ];
     for (reason, spoil) in wrong {
         let (rig, mut bare) = Rig::new(&queue_options(16));
-        let bad = |bare: &mut Bare| {
-            while let Some(sqe) = bare.fetch() {
-                let cqe = spoil(bare, answer(bare, &sqe));
-                bare.post(cqe);
-            }
-        };
+        let bad = in_order(|bare, _, cqe| Some(spoil(bare, cqe)));
         let results = beside(&mut bare, bad, || rig.exist(Builtin::Exist, 1, 1, 1));
         assert_eq!(rig.queue.counters().unwrap().broken, reason);
         let first = statuses(&results)[0];
@@ -129,18 +109,12 @@ fn a_controller_that_breaks_the_protocol_breaks_the_queue() {
 
 #[test]
 fn items_that_are_no_command_are_refused_by_the_kernel() {
-    let all = |bare: &mut Bare| {
-        while let Some(sqe) = bare.fetch() {
-            let cqe = answer(bare, &sqe);
-            bare.post(cqe);
-        }
-    };
     for kernel in [Builtin::Exist, Builtin::Batch] {
         let (rig, mut bare) = Rig::new(&queue_options(16));
         let mut items = Rig::items(20);
         items[3].key_len = 0;
         items[7].key_len = 17;
-        let results = beside(&mut bare, all, || rig.run(kernel, &items, 1, threads()));
+        let results = beside(&mut bare, in_order(|_, _, cqe| Some(cqe)), || rig.run(kernel, &items, 1, threads()));
         for (n, status) in statuses(&results).into_iter().enumerate() {
             assert_eq!(status == device::STATUS_INVALID, n == 3 || n == 7, "item {n}: {status:#x}");
         }
