@@ -12,6 +12,8 @@ struct xio_block_state {
     uint64_t sq_head;
     /// Tickets that are free from `first` on.
     uint32_t free;
+    /// Tickets that were taken at once, since nothing was in flight.
+    uint32_t quick;
     /// Tickets that were taken; XIO_BATCH_STOP when none can be had any more.
     uint32_t taken;
     /// Status of the commands that can not be submitted then.
@@ -32,18 +34,23 @@ struct xio_block_state {
 /// deadline. `fillers` says whether any of this thread's met a poisoned slot. All threads of the block.
 XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t threads, uint32_t wanted, bool *fillers) {
     uint32_t thread = xio_thread();
-    uint64_t start = xio_clock();
+    uint64_t start = 0;
     if (wanted > q->entries - 1) {
         wanted = q->entries - 1;
     }
     for (uint32_t round = 0;; round++) {
         if (thread == 0) {
-            s->first = xio_load(&q->tail);
+            uint64_t tail = xio_load(&q->tail);
+            s->first = tail;
             s->sq_head = xio_load(&q->sq_head);
             s->free = wanted;
-            s->taken = 0;
+            s->quick = xio_is_idle(q, tail) && xio_swap(&q->tail, tail, tail + wanted) ? wanted : 0;
         }
         xio_barrier();
+        if (s->quick != 0) {
+            *fillers = false;
+            return s->quick;
+        }
         uint64_t first = s->first, sq_head = s->sq_head;
         *fillers = false;
         for (uint32_t i = thread; i < wanted; i += threads) {
@@ -57,8 +64,10 @@ XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t thr
         xio_barrier();
         if (thread == 0) {
             uint32_t free = s->free;
+            s->taken = free > 0 && xio_swap(&q->tail, first, first + free) ? free : 0;
+            start = start == 0 ? xio_clock() : start;
             if (free > 0) {
-                s->taken = xio_swap(&q->tail, first, first + free) ? free : 0;
+                // Taken, or another was faster.
             } else if (xio_load(&q->broken) != 0 || xio_clock() - start > q->timeout) {
                 s->taken = XIO_BATCH_STOP;
                 s->status = xio_load(&q->broken) != 0 ? XIO_STATUS_BROKEN : XIO_STATUS_FULL;
@@ -86,9 +95,10 @@ XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t thr
 
 /// Writes the entries of this thread's share of `taken` commands, `done` behind the first; whether any was out of the
 /// ordinary: postponed, or not a command at all. For the latter an Exist of nothing goes to the place that it has.
+/// `locked` as for xio_write_entry.
 template <class Make>
 XIO_FN bool xio_batch_write(xio_queue *q, uint64_t first, uint32_t taken, uint32_t threads, uint32_t done,
-                            xio_result *results, bool fillers, const Make &make) {
+                            xio_result *results, bool fillers, bool locked, const Make &make) {
     bool odd = false;
     for (uint32_t i = xio_thread(); i < taken; i += threads) {
         xio_command command = make(done + i);
@@ -106,7 +116,7 @@ XIO_FN bool xio_batch_write(xio_queue *q, uint64_t first, uint32_t taken, uint32
             odd = true;
         }
         xio_store((uint64_t *)result, (uint64_t)0);
-        xio_write_entry(q, first + i, command, result);
+        xio_write_entry(q, first + i, command, result, locked);
     }
     return odd;
 }
@@ -147,10 +157,17 @@ XIO_FN void xio_batch(xio_queue *q, xio_block_state *s, uint32_t threads, uint32
             return;
         }
         uint64_t first = s->first;
-        bool odd = xio_batch_write(q, first, taken, threads, done, results, fillers, make);
-        xio_barrier();
-        if (xio_thread() < XIO_PUBLISHERS) {
-            xio_publish(q, xio_wave_here(), first, taken);
+        // A block of one wave needs no ready marks when it can publish at once.
+        xio_wave all = xio_wave_of_block(threads <= XIO_PUBLISHERS ? threads : 1);
+        bool locked = threads <= XIO_PUBLISHERS && xio_begin_publish(q, all, first);
+        bool odd = xio_batch_write(q, first, taken, threads, done, results, fillers, locked, make);
+        if (locked) {
+            xio_end_publish(q, all, first, first + taken);
+        } else {
+            xio_barrier();
+            if (xio_thread() < XIO_PUBLISHERS) {
+                xio_publish(q, xio_wave_here(), first, taken);
+            }
         }
         xio_batch_wait(q, taken, threads, done, results, odd, make);
         xio_barrier();

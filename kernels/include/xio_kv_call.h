@@ -24,7 +24,7 @@ XIO_FN uint32_t xio_status(const xio_result *result) { return result->status & ~
 /// their tickets with one operation and ring once.
 XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *result) {
     xio_wave all = xio_wave_here();
-    uint64_t start = xio_clock();
+    uint64_t start = 0;
     bool pending = command.valid;
     xio_store((uint64_t *)result, (uint64_t)0);
     if (!pending) {
@@ -37,7 +37,10 @@ XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *res
         }
         uint32_t rank = xio_rank(lanes), wanted = xio_count(lanes);
         uint64_t tail = xio_first(all.lanes, xio_load(&q->tail));
-        bool filler = false, free = !pending || xio_is_free(q, tail + rank, xio_load(&q->sq_head), &filler);
+        bool filler = false, free = true;
+        if (pending && !(wanted < q->entries && xio_is_idle(q, tail))) {
+            free = xio_is_free(q, tail + rank, xio_load(&q->sq_head), &filler);
+        }
         // Tickets are taken up to the first that is not free.
         xio_lanes blocked = xio_ballot(all.lanes, !free);
         uint32_t count = blocked == 0 ? wanted : xio_count(lanes & ((blocked & -blocked) - 1));
@@ -46,21 +49,27 @@ XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *res
             won = xio_swap(&q->tail, tail, tail + count);
         }
         if (xio_first32(all.lanes, won)) {
+            bool locked = xio_begin_publish(q, all, tail);
             if (pending && rank < count) {
                 if (filler) {
                     xio_write_filler(q, tail + rank, command.words[1]);
                 } else {
-                    xio_write_entry(q, tail + rank, command, result);
+                    xio_write_entry(q, tail + rank, command, result, locked);
                     pending = false;
                 }
             }
-            xio_publish(q, all, tail, count);
+            if (locked) {
+                xio_end_publish(q, all, tail, tail + count);
+            } else {
+                xio_publish(q, all, tail, count);
+            }
             continue;
         }
         if (count > 0 || xio_reap(q, all) > 0) {
             continue;
         }
         bool broken = xio_load(&q->broken) != 0;
+        start = start == 0 ? xio_clock() : start;
         if (broken || xio_clock() - start > q->timeout) {
             if (pending) {
                 xio_set_result(result, broken ? XIO_STATUS_BROKEN : XIO_STATUS_FULL);
@@ -103,7 +112,7 @@ XIO_FN void xio_give_up(xio_queue *q, const xio_wave &w, bool over, xio_result *
 /// take completions for everybody.
 XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
     xio_wave all = xio_wave_here();
-    uint64_t start = xio_clock();
+    uint64_t start = 0;
     bool waiting = true;
     for (uint32_t round = 0;; round++) {
         waiting = waiting && !xio_is_done(result);
@@ -115,6 +124,8 @@ XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
             continue;
         }
         bool broken = xio_load(&q->broken) != 0;
+        // Quick answers need no look at the clock.
+        start = start == 0 ? xio_clock() : start;
         uint64_t waited = xio_clock() - start;
         bool over = waiting && (broken || waited > q->timeout);
         if (xio_ballot(all.lanes, over) != 0) {

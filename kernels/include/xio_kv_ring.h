@@ -35,8 +35,15 @@ XIO_FN bool xio_is_free(const xio_queue *q, uint64_t ticket, uint64_t sq_head, b
     return (state & ~XIO_SLOT_POISONED) == xio_state(ticket);
 }
 
-/// Writes the entry of `ticket`, and marks it ready: by the slot's state. `result` is where the answer goes.
-XIO_FN void xio_write_entry(xio_queue *q, uint64_t ticket, const xio_command &c, xio_result *result) {
+/// Whether nothing is in flight and no slot is poisoned: then all places from `tail` on are free.
+XIO_FN bool xio_is_idle(const xio_queue *q, uint64_t tail) {
+    uint32_t poisoned = xio_load(&q->poisoned);
+    return xio_load_plainly(&q->reaped) == tail << 1 && poisoned == 0;
+}
+
+/// Writes the entry of `ticket`, and marks it ready: by the slot's state. `result` is where the answer goes. With the
+/// publishing lock (`locked`) nobody looks at the mark before the doorbell, whose fence covers both.
+XIO_FN void xio_write_entry(xio_queue *q, uint64_t ticket, const xio_command &c, xio_result *result, bool locked) {
     uint32_t at = (uint32_t)ticket & (q->entries - 1);
     xio_quad *entry = (xio_quad *)q->sq + (uint64_t)at * 4;
     const uint32_t *w = c.words;
@@ -47,7 +54,11 @@ XIO_FN void xio_write_entry(xio_queue *q, uint64_t ticket, const xio_command &c,
     xio_slot *slot = xio_slot_of(q, ticket);
     xio_store(&slot->result, (uint64_t)result);
     result->ticket = ticket;
-    xio_store_release(&slot->state, xio_state(ticket) | XIO_SLOT_BUSY);
+    if (locked) {
+        xio_store_plainly(&slot->state, xio_state(ticket) | XIO_SLOT_BUSY);
+    } else {
+        xio_store_release(&slot->state, xio_state(ticket) | XIO_SLOT_BUSY);
+    }
 }
 
 /// Passes the place of a poisoned slot: an Exist of a key of one byte, whose identifier is beyond all others.
@@ -71,6 +82,31 @@ XIO_FN bool xio_is_ready(const xio_queue *q, uint64_t ticket) {
 XIO_FN uint32_t xio_prefix(const xio_wave &w, bool yes) {
     xio_lanes no = xio_ballot(w.lanes, !yes);
     return no == 0 ? w.count : xio_count(w.lanes & ((no & -no) - 1));
+}
+
+/// Takes the publishing lock if all tickets before `first` are published and nobody has it.
+XIO_FN bool xio_begin_publish(xio_queue *q, const xio_wave &w, uint64_t first) {
+    uint32_t locked = 0;
+    if (w.rank == 0) {
+        uint64_t word = first << 1;
+        locked = xio_swap_acquire(&q->published, &word, word | XIO_LOCKED);
+    }
+    return xio_first32(w.lanes, locked) != 0;
+}
+
+/// With the publishing lock: lets the controller know of the tickets from `from` to before `to`, and unlocks.
+XIO_FN void xio_end_publish(xio_queue *q, const xio_wave &w, uint64_t from, uint64_t to) {
+    xio_wave_sync(w.lanes);
+    if (w.rank == 0) {
+        if (to != from) {
+            // Before the doorbell: an answer may come at once, and is compared with it.
+            xio_store(&q->published, to << 1 | XIO_LOCKED);
+            xio_doorbell((uint32_t *)q->sq_doorbell, (uint32_t)to & (q->entries - 1));
+            xio_count_up(&q->doorbells, 1);
+        }
+        // Behind the doorbell, so that two doorbells never change places.
+        xio_store_release(&q->published, to << 1);
+    }
 }
 
 /// Lets the controller know of the tickets `first` to `first + count - 1`, whose entries are written, and of all that
@@ -98,7 +134,7 @@ XIO_FN void xio_publish(xio_queue *q, const xio_wave &w, uint64_t first, uint32_
             continue;
         }
         // The caller's own need not be looked at, nor is there anything beyond the tail.
-        uint64_t from = word == first << 1 ? first + count : word >> 1, to = from;
+        uint64_t from = word >> 1, to = word == first << 1 ? first + count : from;
         uint32_t open = (uint32_t)(xio_first(w.lanes, tail) - to);
         while (open > 0) {
             uint32_t more = xio_prefix(w, w.rank < open && xio_is_ready(q, to + w.rank));
@@ -108,17 +144,7 @@ XIO_FN void xio_publish(xio_queue *q, const xio_wave &w, uint64_t first, uint32_
                 break;
             }
         }
-        xio_wave_sync(w.lanes);
-        if (w.rank == 0) {
-            if (to << 1 != word) {
-                // Before the doorbell: an answer may come at once, and is compared with it.
-                xio_store(&q->published, to << 1 | XIO_LOCKED);
-                xio_doorbell((uint32_t *)q->sq_doorbell, (uint32_t)to & (q->entries - 1));
-                xio_count_up(&q->doorbells, 1);
-            }
-            // Behind the doorbell, so that two doorbells never change places.
-            xio_store_release(&q->published, to << 1);
-        }
+        xio_end_publish(q, w, from << 1 == to << 1 ? to : from, to);
         return;
     }
 }

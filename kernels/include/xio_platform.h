@@ -394,6 +394,15 @@ XIO_FN xio_wave xio_wave_here() {
     return w;
 }
 
+/// The first `count` threads of the block, which are one wave: all of them call.
+XIO_FN xio_wave xio_wave_of_block(uint32_t count) {
+    xio_wave w;
+    w.lanes = (xio_lanes)(((uint64_t)1 << count) - 1);
+    w.count = count;
+    w.rank = xio_thread();
+    return w;
+}
+
 /// A 64-bit value of the first of `lanes`, for all of them.
 XIO_FN uint64_t xio_first(xio_lanes lanes, uint64_t value) {
     uint32_t low = xio_first32(lanes, (uint32_t)value);
