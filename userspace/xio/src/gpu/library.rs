@@ -14,9 +14,13 @@ macro_rules! functions {
             $( pub $function: functions!(@type $kind unsafe extern "C" fn($($arg),*) -> $ret), )*
         }
         impl $name {
-            /// Names, and whether the library can do without.
-            pub(super) const NAMES: &'static [(&'static str, bool)] =
-                &[$( (stringify!($function), functions!(@optional $kind)) ),*];
+            /// What it needs.
+            pub(super) const SYMBOLS: &'static [crate::gpu::Symbol] = &[$( crate::gpu::Symbol {
+                name: stringify!($function),
+                optional: functions!(@optional $kind),
+                result: size_of::<$ret>(),
+                arguments: &[$( size_of::<$arg>() ),*],
+            } ),*];
 
             /// Finds the functions; the name of one that is missing.
             ///
@@ -61,10 +65,25 @@ pub(super) unsafe fn open(names: &[&str]) -> Result<&'static Library, String> {
     Err(format!("no {} can be opened ({})", names.join(" or "), why.first().map_or("", String::as_str)))
 }
 
-/// The functions that this library needs of a vendor's runtime, for tests: library, function, whether it can do without.
-pub fn symbols() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
-    let of = |library, names: &'static [(&'static str, bool)]| names.iter().map(move |(n, o)| (library, *n, *o));
-    of("hip", super::hip::Api::NAMES)
-        .chain(of("hsa", super::hsa::Api::NAMES))
-        .chain(of("cuda", super::cuda::Api::NAMES))
+/// A function of a vendor's runtime, as this library calls it.
+#[derive(Clone, Copy, Debug)]
+pub struct Symbol {
+    /// Name.
+    pub name: &'static str,
+    /// Whether the library can do without.
+    pub optional: bool,
+    /// Bytes of the result.
+    pub result: usize,
+    /// Bytes of each argument.
+    pub arguments: &'static [usize],
+}
+
+/// The functions that this library needs of AMD's and NVIDIA's runtimes, for tests: `hip`, `hsa`, `cuda`.
+pub fn symbols(library: &str) -> &'static [Symbol] {
+    match library {
+        "hip" => super::hip::Api::SYMBOLS,
+        "hsa" => super::hsa::Api::SYMBOLS,
+        "cuda" => super::cuda::Api::SYMBOLS,
+        _ => &[],
+    }
 }

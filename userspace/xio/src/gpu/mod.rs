@@ -51,7 +51,7 @@ pub use doorbell::Doorbell;
 pub use executor::Kind;
 pub use kernel::{Builtin, Kernel};
 pub use kv::{GpuKv, GpuOptions, Outcome, Task};
-pub use library::symbols as library_symbols;
+pub use library::{symbols, Symbol};
 pub use memory::DeviceMemory;
 pub use queue::{GpuQueue, GpuQueueOptions, QueueCounters};
 pub use xio_device_abi as abi;

@@ -13,4 +13,5 @@ mod operations;
 mod rig;
 mod sharing;
 mod sizes;
+mod symbols;
 mod wraps;
