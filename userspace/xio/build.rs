@@ -34,7 +34,9 @@ fn code(folder: &Path) -> String {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .map(|entries| entries.filter_map(|entry| entry.ok().map(|e| e.path())).collect())
         .unwrap_or_default();
-    files.retain(|file| ["co", "cubin", "ptx"].iter().any(|kind| file.extension().is_some_and(|e| e == *kind)));
+    files.retain(|file| {
+        ["co", "cubin", "ptx"].iter().any(|kind| file.extension().is_some_and(|e| e == *kind))
+    });
     files.sort();
     if folder.is_dir() {
         println!("cargo::rerun-if-changed={}", folder.display());

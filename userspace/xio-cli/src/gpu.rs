@@ -30,7 +30,9 @@ struct Report {
 pub fn run(global: &Global, command: Option<&GpuCommand>, format: Format) -> Result<(), Failure> {
     match command {
         None => list(global, format),
-        Some(GpuCommand::Bench { on, controllers, rounds }) => bench(on.unwrap_or_default(), *controllers, *rounds),
+        Some(GpuCommand::Bench { on, controllers, rounds }) => {
+            bench(on.unwrap_or_default(), *controllers, *rounds)
+        }
     }
 }
 
@@ -41,7 +43,8 @@ fn list(global: &Global, format: Format) -> Result<(), Failure> {
     if format == Format::Json {
         return output::json(&report);
     }
-    let mut rows = vec![["DEVICE", "NAME", "KERNELS", "PEER-TO-PEER", "DOORBELL"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["DEVICE", "NAME", "KERNELS", "PEER-TO-PEER", "DOORBELL"].map(str::to_owned).to_vec()];
     for d in report.devices {
         rows.push(vec![d.device, d.name, d.kernels, d.peer_to_peer, d.doorbell]);
     }
@@ -89,7 +92,17 @@ fn bench(which: Which, controllers: u32, rounds: u64) -> Result<(), Failure> {
 
 fn queues(gpu: &Gpu, rounds: u64) -> Result<(), Failure> {
     output::text("One queue of 1024 entries; a thread that answers every command at once. Million commands a second:\n")?;
-    let head = ["BATCH", "PLAIN", "LIBRARY", "OF PLAIN", "PER DOORBELL", "CALLS", "LOCK", "PLAIN ROUND", "LIBRARY ROUND"];
+    let head = [
+        "BATCH",
+        "PLAIN",
+        "LIBRARY",
+        "OF PLAIN",
+        "PER DOORBELL",
+        "CALLS",
+        "LOCK",
+        "PLAIN ROUND",
+        "LIBRARY ROUND",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     // On the host each thread of a block is one of the operating system.
     let batches: &[u32] = if gpu.kind() == Kind::Host { &[1, 4, 16] } else { &[1, 32, 64, 128, 256] };
@@ -114,7 +127,8 @@ fn queues(gpu: &Gpu, rounds: u64) -> Result<(), Failure> {
 }
 
 fn values(which: Which, controllers: u32, rounds: u64) -> Result<(), Failure> {
-    let mut text = String::from("Retrieve of 64-byte values, 256 at a time; each controller a thread with one queue:\n");
+    let mut text =
+        String::from("Retrieve of 64-byte values, 256 at a time; each controller a thread with one queue:\n");
     for count in [1, controllers] {
         let rate = bench::retrieve(which, count, 256, 64, rounds)?;
         // Writing to a string does not fail.

@@ -11,9 +11,12 @@ mod exit;
 mod gpu;
 mod input;
 mod kv;
+mod manifest;
+mod many;
 mod open;
 mod output;
 mod progress;
+mod runner;
 mod selftest;
 
 use args::{Args, Command};

@@ -181,7 +181,8 @@ impl Station {
         let (controller, _hooks) = loopback::start(config)?;
         let stride = (len as usize).next_multiple_of(64);
         let buffer = GpuBuffer::new(&gpu, controller.alloc(stride * batch as usize)?)?;
-        let task = |make: fn(Key, usize, u32) -> Task, n: u32| Ok(make(numbered(n)?, n as usize * stride, len));
+        let task =
+            |make: fn(Key, usize, u32) -> Task, n: u32| Ok(make(numbered(n)?, n as usize * stride, len));
         let store = (0..batch).map(|n| task(Task::store, n)).collect::<Result<Vec<_>>>()?;
         let options = GpuOptions { queue: queue_options(), ..GpuOptions::default() };
         let mut kv = GpuKv::open(&gpu, &controller, None, options)?;

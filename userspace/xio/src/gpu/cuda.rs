@@ -120,7 +120,9 @@ impl Cuda {
     /// The context belongs to the calling thread from here on.
     fn enter(&self) -> Result<&'static Api> {
         // SAFETY: the context lives as long as the process.
-        check(self.api, "cuCtxSetCurrent", unsafe { (self.api.cuCtxSetCurrent)(self.context as *mut c_void) })?;
+        check(self.api, "cuCtxSetCurrent", unsafe {
+            (self.api.cuCtxSetCurrent)(self.context as *mut c_void)
+        })?;
         Ok(self.api)
     }
 
@@ -155,7 +157,8 @@ impl Cuda {
         let fits = |name: &str| number(name).is_some_and(|n| n <= major * 10 + minor);
         let mut all: Vec<_> = embedded(&["cubin", "ptx"]).filter(|(name, _)| fits(name)).collect();
         all.sort_by_key(|(name, _)| std::cmp::Reverse(number(name)));
-        let mut why = format!("the library was built without kernels for sm_{major}{minor}: run kernels/build first");
+        let mut why =
+            format!("the library was built without kernels for sm_{major}{minor}: run kernels/build first");
         for (name, code) in all {
             match self.load_module(code) {
                 Ok(module) => return Ok((name.to_owned(), module)),
@@ -169,8 +172,7 @@ impl Cuda {
         let api = self.enter()?;
         let mut function = std::ptr::null_mut();
         // SAFETY: a module that is never unloaded, and a C string.
-        let found =
-            unsafe { (api.cuModuleGetFunction)(&mut function, module as *mut c_void, name.as_ptr()) };
+        let found = unsafe { (api.cuModuleGetFunction)(&mut function, module as *mut c_void, name.as_ptr()) };
         check(api, &format!("kernel {}", name.to_string_lossy()), found)?;
         Ok(Function(function as usize))
     }

@@ -137,7 +137,8 @@ impl Proxy {
     unsafe fn start(gpu: &Gpu, sq: *mut u32, cq: *mut u32) -> Result<Self> {
         let memory = Arc::new(crate::mapping::Region::anonymous(nvme_kv::PAGE_SIZE)?);
         // SAFETY: mapped as long as `memory`, which outlives the registration by the order of the fields.
-        let registered = unsafe { gpu.registry.register(&gpu.executor, memory.as_ptr(), 4096, Mapping::Memory)? };
+        let registered =
+            unsafe { gpu.registry.register(&gpu.executor, memory.as_ptr(), 4096, Mapping::Memory)? };
         let address = registered.address_of(memory.as_ptr());
         let stop = Arc::new(AtomicBool::new(false));
         let (from, to) = (memory.clone(), [sq as usize, cq as usize]);

@@ -71,8 +71,12 @@ fn check(api: &Api, what: &str, code: c_int) -> Result<()> {
     }
     // SAFETY: gives a text that is never freed, for any number.
     let text = unsafe { (api.hipGetErrorString)(code) };
-    // SAFETY: a C string unless it is null.
-    let text = if text.is_null() { "unknown".into() } else { unsafe { CStr::from_ptr(text) }.to_string_lossy() };
+    let text = if text.is_null() {
+        "unknown".into()
+    } else {
+        // SAFETY: a C string, as it is not null.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy()
+    };
     Err(gpu("hip", format!("{what}: error {code} ({text})")))
 }
 
@@ -109,7 +113,11 @@ impl Hip {
         // SAFETY: no memory but `stream`.
         unsafe {
             check(api, "hipSetDevice", (api.hipSetDevice)(device))?;
-            check(api, "hipStreamCreateWithFlags", (api.hipStreamCreateWithFlags)(&mut stream, NON_BLOCKING))?;
+            check(
+                api,
+                "hipStreamCreateWithFlags",
+                (api.hipStreamCreateWithFlags)(&mut stream, NON_BLOCKING),
+            )?;
         }
         let (agent, module) = (Err(String::new()), Err(String::new()));
         let mut made = Self { api, device, stream: stream as usize, agent, module };
@@ -191,8 +199,9 @@ impl Executor for Hip {
     fn name(&self) -> String {
         let mut name = [0u8; 128];
         // SAFETY: as many bytes as told.
-        let got =
-            unsafe { (self.api.hipDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, self.device) };
+        let got = unsafe {
+            (self.api.hipDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, self.device)
+        };
         let text = CStr::from_bytes_until_nul(&name).ok().filter(|text| got == 0 && !text.is_empty());
         text.map_or_else(|| "AMD GPU".into(), |text| text.to_string_lossy().into_owned())
     }
@@ -296,8 +305,21 @@ impl Executor for Hip {
         let (stream, none) = (self.stream as *mut c_void, std::ptr::null_mut());
         let (blocks, threads, all) = (grid.blocks, grid.threads, all.as_mut_ptr());
         // SAFETY: one argument by the caller's promise; the runtime copies it.
-        let launched =
-            unsafe { (api.hipModuleLaunchKernel)(kernel.0 as *mut c_void, blocks, 1, 1, threads, 1, 1, 0, stream, all, none) };
+        let launched = unsafe {
+            (api.hipModuleLaunchKernel)(
+                kernel.0 as *mut c_void,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                stream,
+                all,
+                none,
+            )
+        };
         check(api, "hipModuleLaunchKernel", launched)?;
         // SAFETY: a stream that lives as long as the process.
         check(api, "running a kernel", unsafe { (api.hipStreamSynchronize)(stream) })

@@ -22,7 +22,10 @@ impl Host {
         if cfg!(xio_host_kernels) {
             Ok(Self)
         } else {
-            Err(gpu("host", "the library was built without a C++ compiler, so it has no kernels for the host"))
+            Err(gpu(
+                "host",
+                "the library was built without a C++ compiler, so it has no kernels for the host",
+            ))
         }
     }
 }
@@ -30,7 +33,8 @@ impl Host {
 /// What a pointer to a kernel's argument must be at least.
 fn layout(len: usize) -> std::alloc::Layout {
     // Lengths are whole pages by `DeviceMemory::new`.
-    std::alloc::Layout::from_size_align(len.max(4096), 4096).unwrap_or(std::alloc::Layout::new::<[u8; 4096]>())
+    std::alloc::Layout::from_size_align(len.max(4096), 4096)
+        .unwrap_or(std::alloc::Layout::new::<[u8; 4096]>())
 }
 
 /// Bytes that come before an allocation to keep its length.
@@ -174,7 +178,9 @@ mod kernels {
             .map_err(|_| gpu("host", "kernels on the host take the library's arguments alone"))?;
         let shared: Vec<Box<std::cell::UnsafeCell<Shared>>> =
             blocks.clone().map(|_| Box::new(std::cell::UnsafeCell::new(Shared([0; SHARED])))).collect();
-        let all = || blocks.clone().zip(&shared).flat_map(|(block, s)| (0..threads).map(move |t| (block, s.get(), t)));
+        let all = || {
+            blocks.clone().zip(&shared).flat_map(|(block, s)| (0..threads).map(move |t| (block, s.get(), t)))
+        };
         // No thread goes on before all are there: at a barrier it would wait for one that never comes.
         let gate = std::sync::RwLock::new(false);
         let mut failed = None;
@@ -192,7 +198,8 @@ mod kernels {
                         unsafe { xio_host_run(kernel.0 as *mut c_void, args, &place) }
                     }
                 };
-                let spawned = std::thread::Builder::new().name("xio-kernel".into()).spawn_scoped(scope, start);
+                let spawned =
+                    std::thread::Builder::new().name("xio-kernel".into()).spawn_scoped(scope, start);
                 failed = failed.take().or(spawned.err());
             }
             *open = failed.is_none();

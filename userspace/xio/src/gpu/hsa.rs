@@ -130,8 +130,9 @@ impl Agent {
     pub(super) fn export(&self, address: u64, len: usize) -> std::result::Result<OwnedFd, String> {
         let (mut fd, mut offset) = (-1, 0);
         let ptr = address as *const c_void;
-        // SAFETY: the places for a file descriptor and a number.
-        let code = match (self.api.hsa_amd_portable_export_dmabuf_v2, self.api.hsa_amd_portable_export_dmabuf) {
+        let code = match (self.api.hsa_amd_portable_export_dmabuf_v2, self.api.hsa_amd_portable_export_dmabuf)
+        {
+            // SAFETY: the places for a file descriptor and a number.
             (Some(export), _) => unsafe { export(ptr, len, &mut fd, &mut offset, MAPPING_PCIE) },
             // SAFETY: as above.
             (None, Some(export)) => unsafe { export(ptr, len, &mut fd, &mut offset) },

@@ -237,7 +237,8 @@ impl GpuKv {
         if tasks.is_empty() {
             return Ok((vec![], vec![]));
         }
-        let count = u32::try_from(tasks.len()).map_err(|_| gpu("gpu", "too many operations for one table"))?;
+        let count =
+            u32::try_from(tasks.len()).map_err(|_| gpu("gpu", "too many operations for one table"))?;
         let items: Vec<Item> = tasks.iter().map(|task| task.item).collect();
         let table = self.gpu.alloc(items.as_bytes().len())?;
         table.write(0, items.as_bytes())?;

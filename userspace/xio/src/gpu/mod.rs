@@ -7,7 +7,7 @@
 //! * [`Kernel`]: a kernel, the library's or the application's own.
 //! * [`GpuKv`]: tables of operations carried out by kernels. The place to start.
 //! * [`Doorbell`]: by which way the GPU reaches the controller's doorbells.
-//! * [`bench`]: rates, beside those of a bare queue of the same shape.
+//! * [`mod@bench`]: rates, beside those of a bare queue of the same shape.
 //!
 //! ```
 //! use xio::gpu::{Gpu, GpuKv, GpuOptions, Task};

@@ -118,7 +118,10 @@ impl GpuQueue {
         (queue.entries, queue.shift, queue.qid) = (entries, entries.ilog2(), raw.qid().into());
         let first = options.first_ticket;
         if first % (2 * u64::from(entries)) != 0 {
-            return Err(gpu_error(format!("the first ticket must be a multiple of {}, not {first}", 2 * entries)));
+            return Err(gpu_error(format!(
+                "the first ticket must be a multiple of {}, not {first}",
+                2 * entries
+            )));
         }
         (queue.tail, queue.published, queue.sq_head, queue.reaped) = (first, first << 1, first, first << 1);
         let slot = |n: u32| Slot { state: first.wrapping_add(n.into()) << 2, result: 0 };

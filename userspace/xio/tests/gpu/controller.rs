@@ -17,7 +17,11 @@ pub fn random(state: &mut u64) -> u64 {
 }
 
 /// Runs `controller` over and over while `work` runs.
-pub fn beside<T: Send>(bare: &mut Bare, mut controller: impl FnMut(&mut Bare) + Send, work: impl FnOnce() -> T) -> T {
+pub fn beside<T: Send>(
+    bare: &mut Bare,
+    mut controller: impl FnMut(&mut Bare) + Send,
+    work: impl FnOnce() -> T,
+) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -84,9 +88,12 @@ fn shuffled(seed: u64) -> impl FnMut(&mut Bare) {
 
 #[test]
 fn answers_out_of_order_reach_who_waits() {
-    for (entries, kernel) in [(8, Builtin::Exist), (64, Builtin::Exist), (8, Builtin::Batch), (64, Builtin::Batch)] {
+    for (entries, kernel) in
+        [(8, Builtin::Exist), (64, Builtin::Exist), (8, Builtin::Batch), (64, Builtin::Batch)]
+    {
         let (rig, mut bare) = Rig::new(&queue_options(entries));
-        let results = beside(&mut bare, shuffled(3 + u64::from(entries)), || rig.exist(kernel, 1000, 4, threads()));
+        let results =
+            beside(&mut bare, shuffled(3 + u64::from(entries)), || rig.exist(kernel, 1000, 4, threads()));
         check(&results);
         let counters = rig.queue.counters().unwrap();
         assert_eq!((counters.submitted, counters.completed, counters.poisoned), (1000, 1000, 0));

@@ -50,7 +50,14 @@ fn item(command: &Command, offset: usize) -> Item {
     key[..8].copy_from_slice(&sqe.as_bytes()[8..16]);
     key[8..].copy_from_slice(&sqe.as_bytes()[56..64]);
     let (cdw11, opcode) = (sqe.dword(11), sqe.opcode.into());
-    Item { opcode, options: cdw11 >> 8, key, key_len: cdw11 & 0xff, len: sqe.dword(10), offset: offset as u64 }
+    Item {
+        opcode,
+        options: cdw11 >> 8,
+        key,
+        key_len: cdw11 & 0xff,
+        len: sqe.dword(10),
+        offset: offset as u64,
+    }
 }
 
 fn check(make: impl Fn(nvme_kv::DataPointer, u32) -> Command, offset: usize, len: usize) {

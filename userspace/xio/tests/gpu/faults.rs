@@ -49,7 +49,8 @@ fn a_lost_command_times_out_and_its_slot_is_not_used_again() {
         assert_eq!((counters.poisoned, counters.broken), (1, 0));
         // The answer at last: nobody is there any more, and nothing else is disturbed.
         bare.post(Cqe::new(bare.qid(), bare.head(), kept.cid.get(), Status::SUCCESS, 0));
-        let results = beside(&mut bare, in_order(|_, _, cqe| Some(cqe)), || rig.exist(kernel, 50, 1, threads()));
+        let results =
+            beside(&mut bare, in_order(|_, _, cqe| Some(cqe)), || rig.exist(kernel, 50, 1, threads()));
         for (n, (status, result)) in (0..).zip(statuses(&results).iter().zip(&results)) {
             assert_eq!((*status != 0, result.length), (n % 3 != 0, n));
         }
@@ -74,9 +75,12 @@ fn a_controller_that_fetches_nothing_fills_the_ring() {
     assert_eq!(results, [[TIMED_OUT; 3], [device::STATUS_FULL; 3]].concat());
 }
 
+/// Makes an answer wrong.
+type Spoil = fn(&Bare, Cqe) -> Cqe;
+
 #[test]
 fn a_controller_that_breaks_the_protocol_breaks_the_queue() {
-    let wrong: [(u32, fn(&Bare, Cqe) -> Cqe); 4] = [
+    let wrong: [(u32, Spoil); 4] = [
         (device::BROKEN_QUEUE_ID, |bare, mut cqe| {
             cqe.sqid = (bare.qid() + 1).into();
             cqe
@@ -100,7 +104,10 @@ fn a_controller_that_breaks_the_protocol_breaks_the_queue() {
         let results = beside(&mut bare, bad, || rig.exist(Builtin::Exist, 1, 1, 1));
         assert_eq!(rig.queue.counters().unwrap().broken, reason);
         let first = statuses(&results)[0];
-        assert!(first == device::STATUS_BROKEN || (reason == device::BROKEN_HEAD && first == 0), "{first:#x}");
+        assert!(
+            first == device::STATUS_BROKEN || (reason == device::BROKEN_HEAD && first == 0),
+            "{first:#x}"
+        );
         // And takes no more commands.
         let results = rig.exist(Builtin::Batch, 20, 1, threads());
         assert!(statuses(&results).iter().all(|s| *s == device::STATUS_BROKEN));
@@ -114,7 +121,8 @@ fn items_that_are_no_command_are_refused_by_the_kernel() {
         let mut items = Rig::items(20);
         items[3].key_len = 0;
         items[7].key_len = 17;
-        let results = beside(&mut bare, in_order(|_, _, cqe| Some(cqe)), || rig.run(kernel, &items, 1, threads()));
+        let results =
+            beside(&mut bare, in_order(|_, _, cqe| Some(cqe)), || rig.run(kernel, &items, 1, threads()));
         for (n, status) in statuses(&results).into_iter().enumerate() {
             assert_eq!(status == device::STATUS_INVALID, n == 3 || n == 7, "item {n}: {status:#x}");
         }

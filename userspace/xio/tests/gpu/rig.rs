@@ -14,7 +14,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The device that `XIO_GPU` names.
 pub fn gpu() -> Gpu {
-    let which: Which = std::env::var("XIO_GPU").map_or(Which::One(Kind::Host, 0), |text| text.parse().unwrap());
+    let which: Which =
+        std::env::var("XIO_GPU").map_or(Which::One(Kind::Host, 0), |text| text.parse().unwrap());
     Gpu::open(which).unwrap()
 }
 

@@ -56,7 +56,11 @@ fn compare(library: &str, headers: &[&str], before: &str) {
 
 #[test]
 fn hip_is_called_as_its_headers_say() {
-    compare("hip", &["hip/hip_runtime_api.h"], "#define __HIP_PLATFORM_AMD__ 1\n#define __HIP_DISABLE_CPP_FUNCTIONS__ 1\n");
+    compare(
+        "hip",
+        &["hip/hip_runtime_api.h"],
+        "#define __HIP_PLATFORM_AMD__ 1\n#define __HIP_DISABLE_CPP_FUNCTIONS__ 1\n",
+    );
 }
 
 #[test]

@@ -16,7 +16,8 @@ fn across(at: u64) {
         buffer.buffer().write(n * 64, &pattern(n as u64, 64)).unwrap();
     }
     let store: Vec<Task> = (0..64).map(|n| Task::store(numbered(n), n as usize * 64, 64)).collect();
-    let retrieve: Vec<Task> = (0..64).map(|n| Task::retrieve(numbered(n), n as usize * 64 + 8192, 64)).collect();
+    let retrieve: Vec<Task> =
+        (0..64).map(|n| Task::retrieve(numbered(n), n as usize * 64 + 8192, 64)).collect();
     assert!(kv.run(&buffer, &store).unwrap().iter().all(|o| o.code == 0), "from {first_ticket:#x}");
     assert!(kv.run_as(Builtin::Retrieve, &buffer, &retrieve).unwrap().0.iter().all(|o| o.code == 0));
     for n in 0..64 {
