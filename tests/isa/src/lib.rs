@@ -4,11 +4,13 @@
 #![warn(missing_docs)]
 
 pub mod arch;
+pub mod check;
 pub mod decode;
 pub mod error;
 pub mod host;
 pub mod machine;
 pub mod memory;
+pub mod mutate;
 pub mod object;
 pub mod rng;
 pub mod tools;

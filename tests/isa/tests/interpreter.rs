@@ -250,7 +250,7 @@ fn the_clock_goes_on() {
 
 #[test]
 fn scratch_memory_is_each_lanes_own() {
-    for arch in Arch::ALL.into_iter().filter(|arch| *arch != Arch::Gfx90a) {
+    for arch in Arch::ALL {
         let object = own("scratch", arch, &[]);
         let mut machine = Machine::new(&object, 1).unwrap();
         let mut arena = Arena::new(&machine);

@@ -76,7 +76,14 @@ fn probe() {
             let object = own("ring", arch, &[define]);
             for seed in 0..3 {
                 let (outcome, right) = run(&mut Machine::new(&object, seed).unwrap());
-                println!("{define} {arch} {seed} right={right} {}", match &outcome { Ok(o) => format!("{o} {}", o.stale.first().map(|s|s.to_string()).unwrap_or_default()), Err(e) => e.to_string() });
+                println!(
+                    "{define} {arch} {seed} right={right} {}",
+                    match &outcome {
+                        Ok(o) =>
+                            format!("{o} {}", o.stale.first().map(|s| s.to_string()).unwrap_or_default()),
+                        Err(e) => e.to_string(),
+                    }
+                );
             }
         }
     }

@@ -57,6 +57,8 @@ pub enum Space {
     Flat,
     /// The lane's own.
     Scratch,
+    /// The lane's own, through a resource descriptor (gfx90a): the scalar offset counts for all lanes together.
+    Buffer,
 }
 
 /// An access of vectors to memory.
@@ -72,8 +74,10 @@ pub struct Memory {
     pub to: Operand,
     /// Address, or offset where there is a base.
     pub address: Operand,
-    /// Scalar base.
+    /// Scalar base, or scalar offset.
     pub base: Operand,
+    /// Resource descriptor.
+    pub resource: Operand,
     /// Data.
     pub data: Operand,
     /// Added to the address.
@@ -247,6 +251,7 @@ pub fn memory(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Memory>,
         "global" => Space::Global,
         "flat" => Space::Flat,
         "scratch" => Space::Scratch,
+        "buffer" if arch == Arch::Gfx90a => Space::Buffer,
         _ => return Ok(None),
     };
     let Some((verb, kind)) = what.split_once('_') else { return Ok(None) };
@@ -254,7 +259,7 @@ pub fn memory(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Memory>,
     let (access, element) = match (verb, element(kind), atomic(kind)) {
         ("load", Some(element), _) => (Access::Load, element),
         ("store", Some(element), _) => (Access::Store, element),
-        ("atomic", _, Some((function, bytes, compares))) => {
+        ("atomic", _, Some((function, bytes, compares))) if space != Space::Buffer => {
             let returns = match arch {
                 Arch::Gfx90a | Arch::Gfx1100 => fields.has("glc"),
                 Arch::Gfx942 | Arch::Gfx950 => fields.has("sc0"),
@@ -264,13 +269,27 @@ pub fn memory(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Memory>,
         }
         _ => return Ok(None),
     };
-    check(fields, &["sc0", "sc1", "nt", "glc", "slc", "dlc", "scope", "th", "offset"])?;
+    check(fields, &["sc0", "sc1", "nt", "glc", "slc", "dlc", "scope", "th", "offset", "offen"])?;
     let returns = matches!(access, Access::Load | Access::Atomic { returns: true, .. });
     let mut operands = Operands(arch, fields.operands.iter());
-    let to = if returns { operands.next(Width::Word)? } else { Operand::Null };
-    let address = operands.next(Width::Wide)?;
-    let data = if matches!(access, Access::Load) { Operand::Null } else { operands.next(Width::Word)? };
-    let base = if space == Space::Flat { Operand::Null } else { operands.next(Width::Wide)? };
+    let load = matches!(access, Access::Load);
+    let (mut to, mut data, mut resource) = (Operand::Null, Operand::Null, Operand::Null);
+    let (address, base);
+    if space == Space::Buffer {
+        *(if load { &mut to } else { &mut data }) = operands.next(Width::Word)?;
+        address = operands.next(Width::Word)?;
+        resource = operands.next(Width::Wide)?;
+        base = operands.next(Width::Word)?;
+    } else {
+        if returns {
+            to = operands.next(Width::Word)?;
+        }
+        address = operands.next(Width::Wide)?;
+        if !load {
+            data = operands.next(Width::Word)?;
+        }
+        base = if space == Space::Flat { Operand::Null } else { operands.next(Width::Wide)? };
+    }
     Ok(Some(Memory {
         access,
         space,
@@ -278,6 +297,7 @@ pub fn memory(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Memory>,
         to,
         address,
         base,
+        resource,
         data,
         offset: offset(fields, "offset")?,
         scope: scope(arch, fields, is_atomic)?,

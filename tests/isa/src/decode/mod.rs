@@ -18,7 +18,8 @@ pub use compare::Compare;
 pub use listing::Line;
 pub use memory::{Access, Cache, Element, Function, Lds, Memory, Permute, Space};
 pub use operand::{
-    Operand, Part, Source, Width, ACCUMULATORS, EXEC, M0, PRIVATE_WINDOW, SHARED_WINDOW, TTMP, VCC,
+    Operand, Part, Source, Width, ACCUMULATORS, EXEC, M0, PRIVATE_WINDOW, SCRATCH_RESOURCE, SHARED_WINDOW,
+    TTMP, VCC,
 };
 pub use registers::Registers;
 pub use scalar::{Condition, Scalar, Wait};

@@ -30,6 +30,8 @@ pub enum Operand {
     Null,
 }
 
+/// Last word of the resource descriptor of scratch memory.
+pub const SCRATCH_RESOURCE: u32 = 0x00e0_5c4a;
 /// First address of the window through which flat addresses reach LDS.
 pub const SHARED_WINDOW: u64 = 0x0001_0000 << 32;
 /// First address of the window through which flat addresses reach scratch memory.

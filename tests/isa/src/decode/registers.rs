@@ -119,9 +119,11 @@ impl Registers {
     fn memory(&mut self, memory: &Memory) {
         let count = memory.element.registers();
         // With a scalar base, or within scratch memory, the address is a 32-bit offset.
-        let based = !matches!(memory.base, Operand::Null) || memory.space == Space::Scratch;
+        let scratch = matches!(memory.space, Space::Scratch | Space::Buffer);
+        let based = !matches!(memory.base, Operand::Null) || scratch;
         self.add(&[memory.address], if based { 1 } else { 2 });
-        self.add(&[memory.base], if memory.space == Space::Scratch { 1 } else { 2 });
+        self.add(&[memory.base], if scratch { 1 } else { 2 });
+        self.add(&[memory.resource], 4);
         self.add(&[memory.to], count);
         let double = matches!(memory.access, Access::Atomic { compares: true, .. });
         self.add(&[memory.data], if double { 2 * count } else { count });

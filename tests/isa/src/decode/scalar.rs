@@ -82,6 +82,8 @@ pub enum Scalar {
         to: Operand,
         /// The clock of constant rate, not the one of the shader.
         steady: bool,
+        /// It is asked for by a message.
+        message: bool,
     },
     /// The shader's clock.
     Cycles {
@@ -295,10 +297,12 @@ impl Reader<'_> {
             }));
         }
         Ok(Some(match name {
-            "s_memtime" => Scalar::Clock { to: self.operand(0, Width::Wide)?, steady: false },
-            "s_memrealtime" => Scalar::Clock { to: self.operand(0, Width::Wide)?, steady: true },
+            "s_memtime" => Scalar::Clock { to: self.operand(0, Width::Wide)?, steady: false, message: false },
+            "s_memrealtime" => {
+                Scalar::Clock { to: self.operand(0, Width::Wide)?, steady: true, message: false }
+            }
             "s_sendmsg_rtn_b64" if self.text(1)? == "sendmsg(MSG_RTN_GET_REALTIME)" => {
-                Scalar::Clock { to: self.operand(0, Width::Wide)?, steady: true }
+                Scalar::Clock { to: self.operand(0, Width::Wide)?, steady: true, message: true }
             }
             "s_getreg_b32" => {
                 let to = self.operand(0, Width::Word)?;

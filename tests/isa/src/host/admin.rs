@@ -76,7 +76,9 @@ impl KvController {
     }
 
     fn execute(&mut self, command: &Command) -> Result<Cqe> {
-        let Some(Admin { mut sq, mut cq }) = self.admin.take() else { return Err(failed("it is not enabled")) };
+        let Some(Admin { mut sq, mut cq }) = self.admin.take() else {
+            return Err(failed("it is not enabled"));
+        };
         let slot = sq.push().ok_or_else(|| failed("its admin queue is full"))?;
         let memory = self.bus.memory.clone();
         let write = |addr: u64, bytes: &[u8]| {

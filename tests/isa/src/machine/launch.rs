@@ -3,7 +3,7 @@
 
 use super::{Grid, ARGUMENTS};
 use crate::arch::Arch;
-use crate::decode::TTMP;
+use crate::decode::{SCRATCH_RESOURCE, TTMP};
 use crate::error::{Error, Result};
 use crate::memory::{Origin, Viewer};
 use crate::object::Kernel;
@@ -21,6 +21,8 @@ pub(super) struct Launch {
 
 /// Bits of the kernel code properties: which registers come before the argument block's address, and how many.
 const BEFORE_ARGUMENTS: [(u16, u8); 3] = [(1 << 0, 4), (1 << 1, 2), (1 << 2, 2)];
+/// The resource descriptor of scratch memory, which comes first.
+const SCRATCH_BUFFER: u16 = 1 << 0;
 /// The argument block's address.
 const ARGUMENT_ADDRESS: u16 = 1 << 3;
 /// What comes behind it: dispatch id, scratch initialisation, size of scratch memory.
@@ -116,6 +118,9 @@ impl Launch {
             bits.iter().filter(|(bit, _)| properties & bit != 0).map(|(_, n)| n).sum::<u8>()
         };
         let mut next = count(&BEFORE_ARGUMENTS);
+        if properties & SCRATCH_BUFFER != 0 {
+            wave.set_scalar(3, SCRATCH_RESOURCE);
+        }
         if properties & ARGUMENT_ADDRESS != 0 {
             wave.set_scalar_pair(next, ARGUMENTS);
             next += 2;
@@ -144,6 +149,10 @@ impl Launch {
                 wave.set_scalar(next, value);
                 next += 1;
             }
+        }
+        // Where the wave's scratch memory begins.
+        if rsrc2 & 1 == 1 {
+            wave.set_scalar(next, 0);
         }
     }
 }

@@ -115,7 +115,7 @@ impl Machine {
         Ok(Self {
             memory,
             resident: 8,
-            limit: 50_000_000,
+            limit: 3_000_000,
             program: Arc::new(program),
             kernels: object.kernels.clone(),
             rng: Rng::new(seed),

@@ -5,7 +5,7 @@ use super::pending::{Action, Counter, LaneAccess};
 use super::{lanes_of, Context, Wave};
 use crate::decode::{
     Access, Cache, Element, Function, Lds, Memory, Operand, Part, Permute, Rest, Space, Width,
-    PRIVATE_WINDOW, SHARED_WINDOW,
+    PRIVATE_WINDOW, SCRATCH_RESOURCE, SHARED_WINDOW,
 };
 use crate::error::Violation;
 use crate::memory::Kind;
@@ -19,6 +19,13 @@ impl Wave {
         let mut lanes = self.addresses(memory);
         match memory.space {
             Space::Scratch => return self.scratch(memory, &lanes, context),
+            Space::Buffer => {
+                let Operand::Scalar(resource) = memory.resource else { return Ok(()) };
+                if self.scalar_register(resource + 3) != SCRATCH_RESOURCE {
+                    return Err(Violation::Unsupported("a buffer that is not scratch memory".into()));
+                }
+                return self.scratch(memory, &lanes, context);
+            }
             Space::Flat => {
                 let window = |base: u64| move |l: &LaneAccess| l.addr >= base && l.addr - base < WINDOW;
                 if lanes.iter().any(window(SHARED_WINDOW)) {
@@ -87,6 +94,10 @@ impl Wave {
                     let (a, b) =
                         (self.value(memory.address, Width::Word, lane), self.uniform(base, Width::Word));
                     a.wrapping_add(b) & 0xffff_ffff
+                }
+                (Space::Buffer, base) => {
+                    let base = self.uniform(base, Width::Word) / self.lanes as u64;
+                    base + self.value(memory.address, Width::Word, lane)
                 }
                 (_, Operand::Null) => self.value(memory.address, Width::Wide, lane),
                 (_, base) => self.uniform(base, Width::Wide).wrapping_add(self.value(
@@ -346,7 +357,7 @@ impl Wave {
                     self.set_scalar(to + n, value);
                 }
             }
-            Action::Value { to, value } => self.set_scalar_pair(to, value),
+            Action::Value { to, value, .. } => self.set_scalar_pair(to, value),
             Action::WriteBack { scope } => context.memory.write_back(self.viewer.second, scope),
         }
         Ok(())

@@ -83,10 +83,11 @@ pub(super) enum Action {
         count: u8,
         addr: u64,
     },
-    /// A value that is known already, into two scalar registers.
+    /// A value that is known already, into two scalar registers; the answer to a message, or as from memory.
     Value {
         to: u8,
         value: u64,
+        message: bool,
     },
     /// Writes the second level cache back.
     WriteBack {
@@ -118,8 +119,13 @@ impl Action {
         }
     }
 
-    const fn is_scalar(&self) -> bool {
-        matches!(self, Self::ScalarLoad { .. } | Self::Value { .. })
+    fn order(&self) -> Order {
+        match self {
+            Self::ScalarLoad { .. } | Self::Value { message: false, .. } => Order::None,
+            Self::Value { message: true, .. } => Order::Messages,
+            _ if lds(self) => Order::Lds,
+            _ => Order::Memory,
+        }
     }
 
     /// Whether it reads or writes memory as it is when it is performed.
@@ -151,8 +157,20 @@ pub(super) struct Entry {
     /// Registers whose values are not there before it was waited for.
     vectors: Option<(u16, u16)>,
     scalars: Option<(u8, u8)>,
-    /// It also counts as an access to LDS.
-    flat: bool,
+    /// Whether it comes back in order, and with what.
+    order: Order,
+    /// A flat access is counted by two counters. This is the second of them, and that is the access.
+    second_of: Option<u64>,
+}
+
+/// Accesses of one counter that come back in order among themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    Memory,
+    Lds,
+    Messages,
+    /// In no order.
+    None,
 }
 
 /// The queues of a wave.
@@ -220,11 +238,19 @@ impl Wave {
         let due = context.now + delay(&action, context);
         let number = self.pending.next;
         self.pending.next += 1;
-        let (vectors, scalars) = (action.vectors(), action.scalars());
-        let entry = Entry { action, number, due, vectors, scalars, flat };
-        let queue = self.queue(counter);
+        let (vectors, scalars, order) = (action.vectors(), action.scalars(), action.order());
+        let (queue, lds) = (self.queue(counter), self.queue(Counter::Lds));
+        let entry = Entry { action, number, due, vectors, scalars, order, second_of: None };
+        let done = Action::Done;
+        let second =
+            Entry { action: done, number, due, vectors, scalars, order: Order::Lds, second_of: Some(number) };
         if let Some(queue) = self.pending.queues.get_mut(queue) {
             queue.push_back(entry);
+        }
+        if flat {
+            if let Some(queue) = self.pending.queues.get_mut(lds) {
+                queue.push_back(second);
+            }
         }
         self.pending.due = Some(self.pending.due.map_or(due, |d| d.min(due)));
     }
@@ -260,35 +286,33 @@ impl Wave {
                 self.wait_queue(self.queue(counter), most as usize, context)?;
             }
         }
-        if wait.lds == Some(0) {
-            self.wait_flat(context)?;
-        }
         Ok(())
     }
 
     fn wait_queue(&mut self, queue: usize, most: usize, context: &mut Context) -> Result<(), Violation> {
         let Some(entries) = self.pending.queues.get(queue) else { return Ok(()) };
-        // Scalar loads come back in any order: only waiting for all of them says anything.
-        if most > 0 && entries.iter().any(|entry| entry.scalars.is_some()) {
+        // Of what comes back in any order, only waiting for all of it says anything.
+        let mut orders = entries.iter().map(|entry| entry.order);
+        let first = orders.next().unwrap_or(Order::None);
+        if most > 0 && (first == Order::None || orders.any(|order| order != first)) {
             return Ok(());
         }
         while self.pending.queues.get(queue).is_some_and(|q| q.len() > most) {
             self.perform(queue, 0, context)?;
-            if let Some(queue) = self.pending.queues.get_mut(queue) {
-                queue.pop_front();
+            let entry = self.pending.queues.get_mut(queue).and_then(VecDeque::pop_front);
+            if let Some(number) = entry.and_then(|entry| entry.second_of) {
+                self.perform_number(number, context)?;
             }
         }
         Ok(())
     }
 
-    /// Flat accesses are counted by two counters, and are done when both say so. Waiting for LDS alone performs them.
-    fn wait_flat(&mut self, context: &mut Context) -> Result<(), Violation> {
+    /// Performs an access to memory by its number.
+    fn perform_number(&mut self, number: u64, context: &mut Context) -> Result<(), Violation> {
         for queue in 0..2 {
-            let count = self.pending.queues.get(queue).map_or(0, VecDeque::len);
-            for at in 0..count {
-                if self.pending.queues.get(queue).and_then(|q| q.get(at)).is_some_and(|entry| entry.flat) {
-                    self.perform(queue, at, context)?;
-                }
+            let entries = self.pending.queues.get(queue);
+            if let Some(at) = entries.and_then(|q| q.iter().position(|entry| entry.number == number)) {
+                self.perform(queue, at, context)?;
             }
         }
         Ok(())
@@ -367,9 +391,7 @@ impl Wave {
                 self.perform_before(number, stores, context)?;
             }
             // LDS works in order.
-            _ if queue == 2 && !entry.action.is_scalar() => {
-                self.perform_before(number, |a| lds(a), context)?;
-            }
+            _ if entry.order == Order::Lds => self.perform_before(number, lds, context)?,
             _ => {}
         }
         let entry = self.pending.queues.get_mut(queue).and_then(|q| q.get_mut(at));

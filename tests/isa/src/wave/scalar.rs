@@ -61,10 +61,10 @@ impl Wave {
                     self.jump(from.wrapping_add_signed(4 * i64::from(*distance)), context)?;
                 }
             }
-            Scalar::Clock { to, steady } => {
+            Scalar::Clock { to, steady, message } => {
                 let value = if *steady { context.now } else { context.now * CLOCKS };
                 let Operand::Scalar(to) = *to else { return Ok(()) };
-                self.start(Counter::Scalar, Action::Value { to, value }, context);
+                self.start(Counter::Scalar, Action::Value { to, value, message: *message }, context);
             }
             Scalar::Cycles { to, shift, bits } => {
                 let value = context.now * CLOCKS >> shift & ((1 << bits) - 1);

@@ -4,8 +4,10 @@
 
 pub mod rig;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use xio_isa::machine::{Machine, SharedMemory};
 use xio_isa::memory::Kind;
 use xio_isa::object::CodeObject;
@@ -45,9 +47,14 @@ pub fn own(name: &str, arch: Arch, defines: &[&str]) -> CodeObject {
     compile(&here().join("kernels").join(format!("{name}.hip")), "-O2", arch, defines)
 }
 
-/// The library's kernels, compiled as kernels/build does.
-pub fn library(arch: Arch, defines: &[&str]) -> CodeObject {
-    compile(&here().join("../../kernels/kernels.cpp"), "-O3", arch, defines)
+/// The library's kernels, compiled as kernels/build does; each way once.
+pub fn library(arch: Arch, defines: &[&'static str]) -> Arc<CodeObject> {
+    type Way = (Arch, Vec<&'static str>);
+    type Slot = Arc<OnceLock<Arc<CodeObject>>>;
+    static BUILT: Mutex<BTreeMap<Way, Slot>> = Mutex::new(BTreeMap::new());
+    let slot = BUILT.lock().unwrap().entry((arch, defines.to_vec())).or_default().clone();
+    let build = || Arc::new(compile(&here().join("../../kernels/kernels.cpp"), "-O3", arch, defines));
+    slot.get_or_init(build).clone()
 }
 
 /// Memory of a kernel.

@@ -120,7 +120,8 @@ impl Rig {
         let outcome = self.machine.run(kernel, grid, args.as_bytes(), &mut self.controller)?;
         let mut bytes = vec![0; items.len() * size_of::<TaskResult>()];
         self.machine.memory.lock().read(results, &mut bytes).unwrap();
-        let results = bytes.chunks_exact(size_of::<TaskResult>()).map(|b| TaskResult::read_from_bytes(b).unwrap());
+        let results =
+            bytes.chunks_exact(size_of::<TaskResult>()).map(|b| TaskResult::read_from_bytes(b).unwrap());
         let out = self.arena.read_longs(out, 8 * items.len().max(2));
         Ok(Done { outcome, results: results.collect(), out })
     }
@@ -151,6 +152,14 @@ impl Rig {
         ReadyLists::new(self.pages.len()).point(offset as usize, len as usize, page, list).unwrap()
     }
 
+    /// Tickets that were given, that the controller knows, and completions that were taken of a queue, while nobody is
+    /// at it.
+    pub fn counters(&self, n: usize) -> [u64; 3] {
+        let queue = self.queue(n);
+        assert_eq!((queue.published & 1, queue.reaped & 1), (0, 0), "locks are free");
+        [queue.tail, queue.published / 2, queue.reaped / 2]
+    }
+
     /// A queue as it is now.
     pub fn queue(&self, n: usize) -> Queue {
         let mut bytes = vec![0; size_of::<Queue>()];
@@ -172,7 +181,8 @@ fn queue(arena: &mut Arena, controller: &mut KvController, qid: u16, options: &O
     (queue.slots, queue.timeout) = (slots, options.timeout);
     (queue.entries, queue.shift, queue.qid) = (entries, entries.ilog2(), qid.into());
     let first = options.first;
-    (queue.tail, queue.published, queue.sq_head, queue.reaped) = (first, first << 1, first, first << 1);
+    (queue.tail, queue.sq_head) = (first, first);
+    (queue.published, queue.reaped) = (first.wrapping_mul(2), first.wrapping_mul(2));
     let all: Vec<Slot> =
         (0..u64::from(entries)).map(|n| Slot { state: first.wrapping_add(n) << 2, result: 0 }).collect();
     arena.write(at, queue.as_bytes());
@@ -228,14 +238,7 @@ pub fn status(result: &TaskResult) -> u16 {
 
 /// An item.
 pub fn item(opcode: u8, key: &Key, offset: u64, len: u32) -> Item {
-    Item {
-        opcode: opcode.into(),
-        options: 0,
-        key: *key.padded(),
-        key_len: key.len().into(),
-        len,
-        offset,
-    }
+    Item { opcode: opcode.into(), options: 0, key: *key.padded(), key_len: key.len().into(), len, offset }
 }
 
 /// A key that differs for each number, of any length.
