@@ -88,9 +88,20 @@ XIO_FN void xio_barrier() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+// For tests, which spoil the memory order and must see that it fails: no release fence before doorbells; device scope
+// where system scope is needed; no explicit wait.
+//   XIO_TEST_NO_FENCE, XIO_TEST_AGENT_SCOPE, XIO_TEST_NO_WAIT
+#if defined(XIO_TEST_AGENT_SCOPE)
+#define XIO_AMD_SYSTEM __HIP_MEMORY_SCOPE_AGENT
+#define XIO_AMD_SYSTEM_FENCE "agent"
+#else
+#define XIO_AMD_SYSTEM __HIP_MEMORY_SCOPE_SYSTEM
+#define XIO_AMD_SYSTEM_FENCE ""
+#endif
+
 /// The wait that LLVM up to 22 may drop behind a write-back of the cache.
 XIO_FN void xio_amd_wait() {
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+#if (defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)) && !defined(XIO_TEST_NO_WAIT)
     __builtin_amdgcn_s_waitcnt(0);
 #endif
 }
@@ -101,11 +112,13 @@ XIO_FN void xio_release_device() {
 }
 XIO_FN void xio_acquire_device() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
 XIO_FN void xio_release_system() {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+#if !defined(XIO_TEST_NO_FENCE)
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, XIO_AMD_SYSTEM_FENCE);
     xio_amd_wait();
+#endif
 }
 /// What the controller wrote before a phase that was loaded can be read behind it.
-XIO_FN void xio_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
+XIO_FN void xio_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, XIO_AMD_SYSTEM_FENCE); }
 
 /// Relaxed atomic operations at device scope.
 template <class T> XIO_FN T xio_load(const T *p) {
@@ -169,17 +182,17 @@ XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) {
 
 /// The dword of a completion that holds the phase; xio_acquire_system must follow before anything else is read.
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) {
-    return __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    return __hip_atomic_load(p, __ATOMIC_RELAXED, XIO_AMD_SYSTEM);
 }
 /// Writes a doorbell, behind everything that was written before.
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) {
     xio_release_system();
-    __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    __hip_atomic_store(p, v, __ATOMIC_RELAXED, XIO_AMD_SYSTEM);
 }
 
 /// Writes the head doorbell of a completion queue: what was read of the entries has been used, so nothing is waited for.
 XIO_FN void xio_doorbell_head(uint32_t *p, uint32_t v) {
-    __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    __hip_atomic_store(p, v, __ATOMIC_RELAXED, XIO_AMD_SYSTEM);
 }
 /// What the controller wrote before a result that was seen can be read behind it.
 XIO_FN void xio_acquire_result() { xio_acquire_system(); }
