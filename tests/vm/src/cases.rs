@@ -44,6 +44,10 @@ pub const CASES: &[Case] = &[
         Machine::new().iommu(Iommu::Intel).controller(&limits.split(' ').collect::<Vec<_>>())
     }),
     case("kv-two", "kv-two", || Machine::new().iommu(Iommu::Intel).controller(&[]).controller(&[])),
+    case("gpu", "gpu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    case("gpu-dstrd10", "gpu", || {
+        Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"]).timeout(300)
+    }),
     case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi", "abi", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi-dstrd10", "abi", || Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"])),

@@ -26,6 +26,7 @@ pub mod abi;
 pub mod bench;
 mod claim;
 mod direct;
+mod gpu;
 mod kv;
 pub mod life;
 mod nvme;
@@ -43,6 +44,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("claim", claim::run),
     ("demo", demo::run),
     ("direct", direct::run),
+    ("gpu", gpu::run),
     ("kv", kv::run),
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),
@@ -54,7 +56,7 @@ const GROUPS: &[(&str, Group)] = &[
 
 /// The clients of all groups.
 const CLIENTS: &[&[(&str, Client)]] =
-    &[abi::CLIENTS, direct::CLIENTS, kv::CLIENTS, life::CLIENTS, nvme::CLIENTS];
+    &[abi::CLIENTS, direct::CLIENTS, gpu::CLIENTS, kv::CLIENTS, life::CLIENTS, nvme::CLIENTS];
 
 /// The client of this name.
 pub fn client(name: &str) -> Option<Client> {
