@@ -40,6 +40,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         shown(report, "printf changed | xio kv store greeting -i - --if-exists")?.expect_success()?;
         Ok(())
     });
+    report.case("a_manifest_goes_through_device_code", manifest);
     report.case("deleted_keys_are_gone", |report| {
         shown(report, "xio kv delete kernel greeting")?.expect_success()?;
         fails(report, "xio kv exist kernel", 3)?;
@@ -67,6 +68,25 @@ fn retrieve(report: &mut Report) -> Result<()> {
     let digests: Vec<_> = sums.lines().filter_map(|line| line.split_whitespace().next()).collect();
     ensure!(digests.len() == 2 && digests[0] == digests[1], "the digests differ");
     Ok(())
+}
+
+/// Shards of a file are stored and retrieved by the kernels of the device library, here as threads of the process.
+fn manifest(report: &mut Report) -> Result<()> {
+    shown(report, "xio gpu")?.expect_success()?;
+    let lines = "for n in 0 1 2; do echo \"{\\\"key\\\":\\\"shard.$n\\\",\\\"file\\\":\\\"/tmp/shards\\\",\
+                 \\\"offset\\\":$((n * 1000000)),\\\"length\\\":1000000,\\\"meta\\\":{\\\"layer\\\":$n}}\"; done";
+    shown(
+        report,
+        &format!("head -c 3000000 {BIG} > /tmp/shards; {lines} > /tmp/manifest; cat /tmp/manifest"),
+    )?
+    .expect_success()?;
+    shown(report, "xio kv store --gpu=host --manifest /tmp/manifest")?.expect_success()?;
+    shown(report, "mv /tmp/shards /tmp/original")?.expect_success()?;
+    shown(report, "xio kv retrieve --gpu=host --batch 3 --manifest /tmp/manifest")?.expect_success()?;
+    shown(report, "cmp /tmp/shards /tmp/original && echo the same")?.expect_success()?;
+    shown(report, "xio kv delete --gpu=host --manifest /tmp/manifest")
+        .and_then(Finished::expect_success)
+        .map(drop)
 }
 
 /// Runs a line of shell as the ordinary user and shows it as a terminal would.

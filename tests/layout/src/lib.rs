@@ -3,12 +3,14 @@
 //!
 //! [`header::render`] writes `uapi/include/rocm_xio.h` and [`reference::render`] the book's page on the
 //! requests, both from `xio_uapi::LAYOUTS` and `CONSTANTS`. [`probe`] asks a C compiler what it makes of the
-//! header and names each number that is not the one of Rust.
+//! header and names each number that is not the one of Rust. [`device::render`] writes the header of device code,
+//! `kernels/include/xio_kv_wire.h`.
 //!
 //! `cargo run -p xio-layout --bin gen-header` writes the files; a test says when they are stale.
 #![forbid(unsafe_code)]
 
 pub mod ctype;
+pub mod device;
 pub mod header;
 pub mod probe;
 pub mod reference;
@@ -41,6 +43,7 @@ pub fn generated() -> Vec<Generated> {
     vec![
         Generated { path: "uapi/include/rocm_xio.h", text: header::render() },
         Generated { path: "docs/src/abi-reference.md", text: reference::render() },
+        Generated { path: "kernels/include/xio_kv_wire.h", text: device::render() },
     ]
 }
 

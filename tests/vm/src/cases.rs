@@ -63,6 +63,10 @@ pub const CASES: &[Case] = &[
         Machine::new().iommu(Iommu::Intel).controller(&limits.split(' ').collect::<Vec<_>>())
     }),
     case("kv-two", "kv-two", || Machine::new().iommu(Iommu::Intel).controller(&[]).controller(&[])),
+    case("gpu", "gpu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    case("gpu-dstrd10", "gpu", || {
+        Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"]).timeout(300)
+    }),
     case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("nvme-cmb", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&["--cmb", "4M"])),
     case("interop", "interop", || Machine::new().controller(&["--namespaces", "2"]).tools()),

@@ -4,9 +4,14 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use xio::gpu::Which;
 use xio::Key;
 
 const KEYS: &str = "Keys are 1 to 16 bytes: text as it is, or bytes as 0x and hexadecimal digits.";
+
+const MANIFEST: &str = "A manifest has a JSON object a line: {\"key\": TEXT} or {\"key_hex\": DIGITS}; \"file\", relative to the \
+     manifest's folder, with \"offset\" and \"length\" in bytes; \"digest\": \"sha256:HEX\", checked; \"meta\": an object that \
+     comes back untouched in --results json.";
 
 /// NVMe Key Value storage without a file system: controllers of the rocm_xio module, and values by key.
 #[derive(Debug, Parser)]
@@ -59,6 +64,15 @@ pub enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
+    /// List devices that run kernels, and how they reach the controller
+    Gpu {
+        /// Format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+        /// The command.
+        #[command(subcommand)]
+        command: Option<GpuCommand>,
+    },
     /// Store, retrieve, find, delete and list values by key
     Kv {
         /// The command.
@@ -67,17 +81,62 @@ pub enum Command {
     },
 }
 
+/// Commands on devices that run kernels.
+#[derive(Debug, Subcommand)]
+pub enum GpuCommand {
+    /// Measure rates against software controllers, beside those of a bare queue
+    Bench {
+        /// Device: host, hip:N, cuda:N, or a number [default: the first GPU]
+        #[arg(long, value_name = "GPU")]
+        on: Option<Which>,
+        /// Software controllers, a thread each
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+        controllers: u32,
+        /// Rounds of each measurement
+        #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+        rounds: u64,
+    },
+}
+
+/// Many keys at once, and kernels.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Many {
+    /// Let a kernel do it: on the first GPU, GPU N, hip:N, cuda:N, or host for threads of this process
+    #[arg(long, value_name = "GPU", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub gpu: Option<Which>,
+    /// With --gpu: keys that share a doorbell
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub batch: u32,
+    /// Take keys from a file of JSON lines, - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
+    /// With --manifest: format of the results
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub results: Format,
+}
+
+impl Many {
+    /// Whether one key is meant, without a kernel.
+    pub const fn is_plain(&self) -> bool {
+        self.gpu.is_none() && self.manifest.is_none()
+    }
+}
+
 /// Commands on values.
 #[derive(Debug, Subcommand)]
 pub enum Kv {
     /// Store a value
-    #[command(after_help = KEYS)]
+    #[command(after_help = format!("{KEYS}\n{MANIFEST}"))]
     Store {
         /// Key
-        key: Key,
+        #[arg(required_unless_present = "manifest", conflicts_with = "manifest")]
+        key: Option<Key>,
         /// File with the value, - for standard input
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         input: PathBuf,
+        /// Many keys at once.
+        #[command(flatten)]
+        many: Many,
         /// Only if the key does not exist
         #[arg(long)]
         if_absent: bool,
@@ -89,10 +148,14 @@ pub enum Kv {
         no_compress: bool,
     },
     /// Retrieve a value
-    #[command(after_help = KEYS)]
+    #[command(after_help = format!("{KEYS}\n{MANIFEST}"))]
     Retrieve {
         /// Key
-        key: Key,
+        #[arg(required_unless_present = "manifest", conflicts_with = "manifest")]
+        key: Option<Key>,
+        /// Many keys at once.
+        #[command(flatten)]
+        many: Many,
         /// File for the value, replaced at once when it is complete; - for standard output
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,
@@ -101,18 +164,24 @@ pub enum Kv {
         raw: bool,
     },
     /// Tell which keys exist, a line each
-    #[command(after_help = KEYS)]
+    #[command(after_help = format!("{KEYS}\n{MANIFEST}"))]
     Exist {
         /// Keys
-        #[arg(required = true, value_name = "KEY")]
+        #[arg(required_unless_present = "manifest", conflicts_with = "manifest", value_name = "KEY")]
         keys: Vec<Key>,
+        /// Many keys at once.
+        #[command(flatten)]
+        many: Many,
     },
     /// Delete keys and their values
-    #[command(after_help = KEYS)]
+    #[command(after_help = format!("{KEYS}\n{MANIFEST}"))]
     Delete {
         /// Keys
-        #[arg(required = true, value_name = "KEY")]
+        #[arg(required_unless_present = "manifest", conflicts_with = "manifest", value_name = "KEY")]
         keys: Vec<Key>,
+        /// Many keys at once.
+        #[command(flatten)]
+        many: Many,
     },
     /// List keys in the controller's order
     #[command(after_help = KEYS)]

@@ -87,6 +87,16 @@ pub enum Failure {
         /// Whose limit it is.
         by: xio::LimitBy,
     },
+    /// A line of a manifest.
+    #[error("{name}, line {line}: {what}")]
+    Manifest {
+        /// The manifest.
+        name: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
     /// The controller does not keep what it was given.
     #[error("self-test: {0}")]
     SelfTest(String),
@@ -107,14 +117,15 @@ impl Failure {
         match self {
             Self::Xio(error) => of_library(error),
             Self::Told(code) => *code,
-            Self::InputTooLarge { .. } => USAGE,
+            Self::InputTooLarge { .. } | Self::Manifest { .. } => USAGE,
             Self::Output { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => PIPE,
             Self::Input { .. } | Self::Output { .. } | Self::SelfTest(_) => OTHER,
         }
     }
 }
 
-fn of_library(error: &Error) -> u8 {
+/// Exit code of an error of the library.
+pub fn of_library(error: &Error) -> u8 {
     match error {
         Error::NotFound { .. } => NOT_FOUND,
         Error::Exists { .. } => EXISTS,

@@ -5,7 +5,8 @@ use crate::args::{Format, Global, Kv as Command};
 use crate::exit::{self, Failure};
 use crate::input::Input;
 use crate::progress::Progress;
-use crate::{open, output, selftest};
+use crate::runner::Operation;
+use crate::{many, open, output, selftest};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -17,19 +18,37 @@ pub fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         output::message("xio: note: --loopback starts empty and forgets everything at the end");
     }
     match command {
-        Command::Store { key, input, if_absent, if_exists, no_compress } => {
+        Command::Store { key, input, many, if_absent, if_exists, no_compress } => {
             let condition = match (if_absent, if_exists) {
                 (true, _) => Condition::IfAbsent,
                 (_, true) => Condition::IfExists,
                 _ => Condition::Always,
             };
-            store(global, key, input, StoreOptions { condition, no_compress: *no_compress })
+            let options = StoreOptions { condition, no_compress: *no_compress };
+            match key {
+                Some(key) if many.is_plain() => store(global, key, input, options),
+                Some(key) => many::store(global, many, key, input, options),
+                None => many::manifest(global, many, Operation::Store(options)),
+            }
         }
-        Command::Retrieve { key, output, raw } => {
-            retrieve(global, key, output, RetrieveOptions { raw: *raw })
+        Command::Retrieve { key, many, output, raw } => {
+            let options = RetrieveOptions { raw: *raw };
+            match key {
+                Some(key) if many.is_plain() => retrieve(global, key, output, options),
+                Some(key) => many::retrieve(global, many, key, output, options),
+                None => many::manifest(global, many, Operation::Retrieve(options)),
+            }
         }
-        Command::Exist { keys } => exist(global, keys),
-        Command::Delete { keys } => delete(global, keys),
+        Command::Exist { many, .. } if many.manifest.is_some() => {
+            many::manifest(global, many, Operation::Exist)
+        }
+        Command::Delete { many, .. } if many.manifest.is_some() => {
+            many::manifest(global, many, Operation::Delete)
+        }
+        Command::Exist { keys, many } if many.is_plain() => exist(global, keys),
+        Command::Delete { keys, many } if many.is_plain() => delete(global, keys),
+        Command::Exist { keys, many } => many::exist(global, many, keys),
+        Command::Delete { keys, many } => many::delete(global, many, keys),
         Command::List { start, limit, output } => list(global, *start, *limit, *output),
         Command::Selftest => selftest::run(&mut open::kv(global, &open::controller(global, None)?)?),
     }

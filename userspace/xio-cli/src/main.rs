@@ -8,11 +8,15 @@
 mod args;
 mod devices;
 mod exit;
+mod gpu;
 mod input;
 mod kv;
+mod manifest;
+mod many;
 mod open;
 mod output;
 mod progress;
+mod runner;
 mod selftest;
 
 use args::{Args, Command};
@@ -38,6 +42,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::List { output } => devices::list(&args.global, *output),
         Command::Info { controller, output } => devices::info(&args.global, controller.as_ref(), *output),
+        Command::Gpu { output, command } => gpu::run(&args.global, command.as_ref(), *output),
         Command::Kv { command } => kv::run(&args.global, command),
     }
 }

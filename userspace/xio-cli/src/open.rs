@@ -34,11 +34,16 @@ pub fn kv(global: &Global, controller: &Controller) -> Result<Kv, Failure> {
     let entries = controller.info()?.max_queue_entries().min(4);
     let options =
         QueueOptions { entries, wait: Wait::Yield, timeout: global.timeout, ..QueueOptions::default() };
+    retry(global, || Kv::with_options(controller, global.nsid, options.clone()))
+}
+
+/// Tries again while another process owns the direct queues, for as long as the options say.
+pub fn retry<T>(global: &Global, mut get: impl FnMut() -> xio::Result<T>) -> Result<T, Failure> {
     let until = Instant::now() + global.wait;
     loop {
-        match Kv::with_options(controller, global.nsid, options.clone()) {
+        match get() {
             Err(Error::Busy) if Instant::now() < until => std::thread::sleep(RETRY),
-            opened => return Ok(opened?),
+            got => return Ok(got?),
         }
     }
 }

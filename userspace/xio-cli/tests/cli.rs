@@ -214,3 +214,77 @@ fn the_self_test_passes() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!(stdout(&output).lines().filter(|line| line.contains(" bytes: ok, stored in ")).count(), 8);
 }
+
+/// A manifest of three values in one file.
+fn manifest(name: &str) -> (PathBuf, PathBuf) {
+    let folder = folder(name);
+    std::fs::write(folder.join("values"), b"first value, second one, third").unwrap();
+    let lines = "{\"key\": \"one\", \"file\": \"values\", \"length\": 11, \"meta\": {\"prefix\":  7}}\n\n\
+                 {\"key_hex\": \"0002\", \"file\": \"values\", \"offset\": 13, \"length\": 10, \"digest\": \
+                 \"sha256:5a4a4cd6ca4e23a7f5f2d7a2ff5ddad4a5f2d3f3a1a9f6d6f2d3a1ff41aa6a35\"}\n";
+    let path = folder.join("manifest");
+    std::fs::write(&path, lines).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn manifests_name_the_line_that_is_wrong() {
+    let (_, path) = manifest("manifest-wrong");
+    let path = path.to_str().unwrap();
+    for gpu in [&["--gpu=host"][..], &[]] {
+        let args = [&["--loopback", "kv", "store", "--manifest", path][..], gpu].concat();
+        let output = run(&args);
+        assert_eq!(code(&output), 2, "{}", stderr(&output));
+        assert!(stderr(&output).contains("manifest, line 3: key 0x0002: the file's digest is another"));
+    }
+}
+
+#[test]
+fn manifests_are_stored_by_kernels_and_without() {
+    let (folder, path) = manifest("manifest-right");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let first = text.lines().next().unwrap();
+    let whole = "{\"key\": \"all\", \"file\": \"values\"}";
+    std::fs::write(&path, format!("{first}\n{whole}\n")).unwrap();
+    let path = path.to_str().unwrap();
+    for gpu in [&["--gpu=host", "--batch", "1"][..], &["--gpu=host"], &[]] {
+        let args =
+            [&["--loopback", "kv", "store", "--manifest", path, "--results", "json"][..], gpu].concat();
+        let output = run(&args);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let line =
+            |n: usize| (json[n]["line"].as_u64(), json[n]["length"].as_u64(), json[n]["code"].as_u64());
+        assert_eq!(line(0), (Some(1), Some(11), Some(0)));
+        assert_eq!(line(1), (Some(2), Some(30), Some(0)));
+        assert!(stdout(&output).contains("{\"prefix\":  7}"), "meta is carried through as it was");
+        let args = [&["--loopback", "kv", "retrieve", "--manifest", path][..], gpu].concat();
+        let output = run(&args);
+        assert_eq!(code(&output), 3, "a new controller has no keys");
+        assert!(stderr(&output).contains("line 1: key one: key one: not found"), "{}", stderr(&output));
+    }
+    drop(folder);
+}
+
+#[test]
+fn single_keys_go_through_kernels_too() {
+    let loopback = |args: &[&str]| run_with(&[&["--loopback", "kv"], args].concat(), b"a value");
+    assert!(stderr(&loopback(&["store", "k", "--gpu=host"])).contains("stored k: 7 bytes"));
+    assert_eq!(code(&loopback(&["retrieve", "k", "--gpu=host"])), 3);
+    assert_eq!(code(&loopback(&["delete", "k", "l", "--gpu=host"])), 3);
+    let exist = loopback(&["exist", "k", "--gpu=host"]);
+    assert_eq!((code(&exist), stdout(&exist)), (3, "k: not found\n".into()));
+    let none = loopback(&["exist", "k", "--gpu=hip:77"]);
+    assert_eq!(code(&none), 1);
+    assert!(stderr(&none).contains("hip: "), "{}", stderr(&none));
+    assert_eq!(code(&loopback(&["exist", "k", "--gpu=tpu"])), 2);
+}
+
+#[test]
+fn devices_that_run_kernels_are_listed() {
+    let output = run(&["gpu", "--loopback", "-o", "json"]);
+    assert_eq!(code(&output), 0);
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let devices = json["devices"].as_array().unwrap();
+    assert!(devices.iter().any(|d| d["device"] == "host" && d["kernels"] == "host"), "{json}");
+}

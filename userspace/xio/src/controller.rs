@@ -27,6 +27,10 @@ impl Controller {
         Self { backend, path }
     }
 
+    pub(crate) const fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
     /// Nodes of the controllers that the module drives, `/dev/rocm-xio0` and so on.
     ///
     /// # Errors

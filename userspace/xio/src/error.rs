@@ -226,6 +226,14 @@ pub enum Error {
     /// The controller inside this process can not be as asked for.
     #[error("loopback controller: {0}")]
     Loopback(String),
+    /// A GPU, or the runtime of its vendor.
+    #[error("{executor}: {what}")]
+    Gpu {
+        /// `hip`, `cuda` or `host`.
+        executor: &'static str,
+        /// What failed, and why.
+        what: String,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Os {
@@ -296,6 +304,11 @@ pub(crate) fn os(what: &'static str, errno: nix::Error) -> Error {
 /// An error of the protocol.
 pub(crate) fn protocol<T>(what: impl Into<String>) -> Result<T> {
     Err(Error::Protocol(what.into()))
+}
+
+/// An error of a GPU.
+pub(crate) fn gpu(executor: &'static str, what: impl Into<String>) -> Error {
+    Error::Gpu { executor, what: what.into() }
 }
 
 #[cfg(test)]

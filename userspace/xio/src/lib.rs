@@ -6,7 +6,8 @@
 //! * [`Kv`]: values in ordinary memory, one call at a time. The place to start.
 //! * [`Queue`]: blocking calls, and submit and poll with many commands in flight.
 //! * [`Buffer`], [`Slice`]: memory that commands point at.
-//! * [`RawQueue`]: a queue for code outside this library, such as GPU kernels.
+//! * [`gpu`]: kernels that store and retrieve by themselves.
+//! * [`RawQueue`]: a queue for code outside this library.
 //! * [`Error`]: says which limit was hit and what to do.
 //!
 //! ```
@@ -29,6 +30,7 @@ mod command;
 mod controller;
 mod device;
 mod error;
+pub mod gpu;
 mod info;
 mod kv;
 mod list;

@@ -26,6 +26,7 @@ pub mod abi;
 pub mod bench;
 mod claim;
 mod direct;
+mod gpu;
 mod interop;
 mod kv;
 pub mod life;
@@ -46,6 +47,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("claim", claim::run),
     ("demo", demo::run),
     ("direct", direct::run),
+    ("gpu", gpu::run),
     ("interop", interop::run),
     ("kv", kv::run),
     ("kv-small", kv::run_small),
@@ -63,6 +65,7 @@ const GROUPS: &[(&str, Group)] = &[
 const CLIENTS: &[&[(&str, Client)]] = &[
     abi::CLIENTS,
     direct::CLIENTS,
+    gpu::CLIENTS,
     interop::CLIENTS,
     kv::CLIENTS,
     life::CLIENTS,

@@ -4,6 +4,7 @@
 //! tests of what the library does with addresses, queues and errors.
 
 mod arena;
+mod bare;
 mod buffer;
 mod driver;
 mod poller;
@@ -25,6 +26,7 @@ use xio_target::Host;
 use xio_uapi as uapi;
 use zerocopy::FromZeros;
 
+pub use bare::{bare, Bare};
 pub use xio_target::{Config, NamespaceConfig};
 
 const MAX_BUFFER: u64 = 256 << 20;

@@ -68,7 +68,7 @@ impl RawQueue {
     }
 
     /// Deletes the queue, once. A controller that is gone does nothing any more either.
-    pub(super) fn delete(&mut self) -> Result<()> {
+    pub(crate) fn delete(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.deleted, true) {
             return Ok(());
         }

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! NVIDIA GPUs, through CUDA's driver library.
+#![allow(unsafe_code, reason = "calls into CUDA's driver")]
+
+use super::code::{embedded, Code};
+use super::executor::{Executor, Function, Grid, Kind, Mapping, Params};
+use super::library::{functions, open};
+use crate::error::{gpu, Result};
+use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+functions! {
+    /// CUDA's driver API, of CUDA 11.7 or newer.
+    Api {
+        needed cuInit: fn(c_uint) -> c_int;
+        needed cuDeviceGetCount: fn(*mut c_int) -> c_int;
+        needed cuDeviceGet: fn(*mut c_int, c_int) -> c_int;
+        needed cuDeviceGetName: fn(*mut c_char, c_int, c_int) -> c_int;
+        needed cuDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> c_int;
+        needed cuDevicePrimaryCtxRetain: fn(*mut *mut c_void, c_int) -> c_int;
+        needed cuCtxSetCurrent: fn(*mut c_void) -> c_int;
+        needed cuMemAlloc_v2: fn(*mut u64, usize) -> c_int;
+        needed cuMemFree_v2: fn(u64) -> c_int;
+        needed cuMemsetD8_v2: fn(u64, u8, usize) -> c_int;
+        needed cuMemcpyHtoD_v2: fn(u64, *const c_void, usize) -> c_int;
+        needed cuMemcpyDtoH_v2: fn(*mut c_void, u64, usize) -> c_int;
+        needed cuMemHostRegister_v2: fn(*mut c_void, usize, c_uint) -> c_int;
+        needed cuMemHostUnregister: fn(*mut c_void) -> c_int;
+        needed cuMemHostGetDevicePointer_v2: fn(*mut u64, *mut c_void, c_uint) -> c_int;
+        needed cuModuleLoadData: fn(*mut *mut c_void, *const c_void) -> c_int;
+        needed cuModuleGetFunction: fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int;
+        needed cuLaunchKernel: fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
+            *mut *mut c_void, *mut *mut c_void) -> c_int;
+        needed cuStreamCreate: fn(*mut *mut c_void, c_uint) -> c_int;
+        needed cuStreamSynchronize: fn(*mut c_void) -> c_int;
+        needed cuGetErrorString: fn(c_int, *mut *const c_char) -> c_int;
+        maybe cuMemGetHandleForAddressRange: fn(*mut c_void, u64, usize, c_int, u64) -> c_int;
+    }
+}
+
+const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+const NON_BLOCKING: c_uint = 1;
+const PORTABLE: c_uint = 0x1;
+const DEVICE_MAP: c_uint = 0x2;
+const IO_MEMORY: c_uint = 0x4;
+const DMA_BUF_SUPPORTED: c_int = 124;
+const DMA_BUF_FD: c_int = 1;
+const COMPUTE_MAJOR: c_int = 75;
+const COMPUTE_MINOR: c_int = 76;
+
+/// The driver, once it was opened.
+fn api() -> Result<&'static Api> {
+    static API: OnceLock<std::result::Result<Api, String>> = OnceLock::new();
+    let opened = API.get_or_init(|| {
+        // SAFETY: a vendor's runtime.
+        let library = unsafe { open(NAMES)? };
+        // SAFETY: signatures of CUDA's documentation; the library is never closed.
+        unsafe { Api::find(library) }.map_err(|name| format!("the driver has no {name}: it is too old"))
+    });
+    opened.as_ref().map_err(|why| gpu("cuda", why.clone()))
+}
+
+fn check(api: &Api, what: &str, code: c_int) -> Result<()> {
+    if code == 0 {
+        return Ok(());
+    }
+    let mut text = std::ptr::null();
+    // SAFETY: the place for a pointer to a text that is never freed.
+    let known = unsafe { (api.cuGetErrorString)(code, &mut text) } == 0 && !text.is_null();
+    // SAFETY: a C string by the condition.
+    let text = if known { unsafe { CStr::from_ptr(text) }.to_string_lossy() } else { "unknown".into() };
+    Err(gpu("cuda", format!("{what}: error {code} ({text})")))
+}
+
+/// Number of GPUs.
+pub(super) fn count() -> Result<u32> {
+    let api = api()?;
+    let mut count = 0;
+    // SAFETY: no memory but `count`.
+    unsafe {
+        check(api, "cuInit", (api.cuInit)(0))?;
+        check(api, "cuDeviceGetCount", (api.cuDeviceGetCount)(&mut count))?;
+    }
+    Ok(count.max(0) as u32)
+}
+
+/// A GPU with its primary context.
+#[derive(Debug)]
+pub(super) struct Cuda {
+    api: &'static Api,
+    device: c_int,
+    context: usize,
+    stream: usize,
+    /// The library's kernels: name of the code, and module.
+    module: std::result::Result<(String, usize), String>,
+}
+
+impl Cuda {
+    pub(super) fn new(index: u32) -> Result<Self> {
+        let there = count()?;
+        if index >= there {
+            return Err(gpu("cuda", format!("there is no GPU {index}: there are {there}")));
+        }
+        let api = api()?;
+        let (mut device, mut context, mut stream) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: no memory but these variables.
+        unsafe {
+            check(api, "cuDeviceGet", (api.cuDeviceGet)(&mut device, index as c_int))?;
+            check(api, "cuDevicePrimaryCtxRetain", (api.cuDevicePrimaryCtxRetain)(&mut context, device))?;
+            check(api, "cuCtxSetCurrent", (api.cuCtxSetCurrent)(context))?;
+            check(api, "cuStreamCreate", (api.cuStreamCreate)(&mut stream, NON_BLOCKING))?;
+        }
+        let (context, stream) = (context as usize, stream as usize);
+        let mut made = Self { api, device, context, stream, module: Err(String::new()) };
+        made.module = made.find_code();
+        Ok(made)
+    }
+
+    /// The context belongs to the calling thread from here on.
+    fn enter(&self) -> Result<&'static Api> {
+        // SAFETY: the context lives as long as the process.
+        check(self.api, "cuCtxSetCurrent", unsafe {
+            (self.api.cuCtxSetCurrent)(self.context as *mut c_void)
+        })?;
+        Ok(self.api)
+    }
+
+    fn attribute(&self, attribute: c_int) -> c_int {
+        let mut value = 0;
+        // SAFETY: no memory but `value`, which stays 0 on error.
+        let _ = unsafe { (self.api.cuDeviceGetAttribute)(&mut value, attribute, self.device) };
+        value
+    }
+
+    fn load_module(&self, code: &[u8]) -> Result<usize> {
+        let api = self.enter()?;
+        // PTX is text that ends in a zero.
+        let mut text;
+        let mut code = code;
+        if !code.starts_with(b"\x7fELF") && code.last() != Some(&0) {
+            text = code.to_vec();
+            text.push(0);
+            code = &text;
+        }
+        let mut module = std::ptr::null_mut();
+        // SAFETY: a binary, whose length is in its header, or a C string.
+        let loaded = unsafe { (api.cuModuleLoadData)(&mut module, code.as_ptr().cast()) };
+        check(api, "cuModuleLoadData", loaded)?;
+        Ok(module as usize)
+    }
+
+    /// The newest embedded kernels that this GPU takes.
+    fn find_code(&self) -> std::result::Result<(String, usize), String> {
+        let (major, minor) = (self.attribute(COMPUTE_MAJOR), self.attribute(COMPUTE_MINOR));
+        let number = |name: &str| name.strip_prefix("sm_").and_then(|n| n.parse::<c_int>().ok());
+        let fits = |name: &str| number(name).is_some_and(|n| n <= major * 10 + minor);
+        let mut all: Vec<_> = embedded(&["cubin", "ptx"]).filter(|(name, _)| fits(name)).collect();
+        all.sort_by_key(|(name, _)| std::cmp::Reverse(number(name)));
+        let mut why =
+            format!("the library was built without kernels for sm_{major}{minor}: run kernels/build first");
+        for (name, code) in all {
+            match self.load_module(code) {
+                Ok(module) => return Ok((name.to_owned(), module)),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
+    }
+
+    fn function(&self, module: usize, name: &CStr) -> Result<Function> {
+        let api = self.enter()?;
+        let mut function = std::ptr::null_mut();
+        // SAFETY: a module that is never unloaded, and a C string.
+        let found = unsafe { (api.cuModuleGetFunction)(&mut function, module as *mut c_void, name.as_ptr()) };
+        check(api, &format!("kernel {}", name.to_string_lossy()), found)?;
+        Ok(Function(function as usize))
+    }
+}
+
+impl Executor for Cuda {
+    fn kind(&self) -> Kind {
+        Kind::Cuda
+    }
+
+    fn name(&self) -> String {
+        let mut name = [0u8; 128];
+        // SAFETY: as many bytes as told.
+        let got =
+            unsafe { (self.api.cuDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, self.device) };
+        let text = CStr::from_bytes_until_nul(&name).ok().filter(|_| got == 0);
+        text.map_or_else(|| "NVIDIA GPU".into(), |text| text.to_string_lossy().into_owned())
+    }
+
+    fn clock_hz(&self) -> u64 {
+        // %globaltimer counts nanoseconds.
+        1_000_000_000
+    }
+
+    fn alloc(&self, len: usize) -> Result<u64> {
+        let api = self.enter()?;
+        let mut address = 0;
+        // SAFETY: no memory but `address`.
+        check(api, "cuMemAlloc", unsafe { (api.cuMemAlloc_v2)(&mut address, len) })?;
+        // SAFETY: just allocated.
+        let zeroed = check(api, "cuMemsetD8", unsafe { (api.cuMemsetD8_v2)(address, 0, len) });
+        // Kernels run in a stream of their own, which does not wait for the default one.
+        // SAFETY: no memory.
+        let done = check(api, "cuMemsetD8", unsafe { (api.cuStreamSynchronize)(std::ptr::null_mut()) });
+        zeroed.and(done).inspect_err(|_| {
+            // SAFETY: just allocated and not given to anybody.
+            unsafe { self.free(address) }
+        })?;
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: u64) {
+        if let Ok(api) = self.enter() {
+            // Nothing can be done about an error here.
+            // SAFETY: the caller's promise.
+            let _ = unsafe { (api.cuMemFree_v2)(address) };
+        }
+    }
+
+    unsafe fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
+        let api = self.enter()?;
+        // SAFETY: the caller's promise.
+        check(api, "cuMemcpyHtoD", unsafe { (api.cuMemcpyHtoD_v2)(to, from.as_ptr().cast(), from.len()) })
+    }
+
+    unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let api = self.enter()?;
+        // SAFETY: the caller's promise.
+        check(api, "cuMemcpyDtoH", unsafe { (api.cuMemcpyDtoH_v2)(to.as_mut_ptr().cast(), from, to.len()) })
+    }
+
+    unsafe fn register(&self, ptr: *mut u8, len: usize, how: Mapping) -> Result<u64> {
+        let api = self.enter()?;
+        let flags = match how {
+            Mapping::Memory => PORTABLE | DEVICE_MAP,
+            Mapping::IoMemory => PORTABLE | DEVICE_MAP | IO_MEMORY,
+            Mapping::HsaLock => return Err(gpu("cuda", "this way is AMD's")),
+        };
+        let mut address = 0;
+        // SAFETY: mapped by the caller's promise.
+        check(api, "cuMemHostRegister", unsafe { (api.cuMemHostRegister_v2)(ptr.cast(), len, flags) })?;
+        // SAFETY: just registered.
+        let got = unsafe { (api.cuMemHostGetDevicePointer_v2)(&mut address, ptr.cast(), 0) };
+        check(api, "cuMemHostGetDevicePointer", got).inspect_err(|_| {
+            // SAFETY: just registered, and nothing uses it.
+            unsafe { self.unregister(ptr, how) }
+        })?;
+        Ok(address)
+    }
+
+    unsafe fn unregister(&self, ptr: *mut u8, _how: Mapping) {
+        if let Ok(api) = self.enter() {
+            // Nothing can be done about an error here.
+            // SAFETY: the caller's promise.
+            let _ = unsafe { (api.cuMemHostUnregister)(ptr.cast()) };
+        }
+    }
+
+    fn builtin(&self, name: &CStr) -> Result<Function> {
+        let (_, module) = self.module.as_ref().map_err(|why| gpu("cuda", why.clone()))?;
+        self.function(*module, name)
+    }
+
+    fn load(&self, code: &Code<'_>, name: &CStr) -> Result<Function> {
+        self.function(self.load_module(code.0)?, name)
+    }
+
+    unsafe fn launch(&self, kernel: Function, grid: Grid, params: Params<'_>) -> Result<()> {
+        let api = self.enter()?;
+        let mut all = [params.0.as_ptr().cast_mut().cast::<c_void>()];
+        let stream = self.stream as *mut c_void;
+        // SAFETY: one argument by the caller's promise; the runtime copies it.
+        let launched = unsafe {
+            (api.cuLaunchKernel)(
+                kernel.0 as *mut c_void,
+                grid.blocks,
+                1,
+                1,
+                grid.threads,
+                1,
+                1,
+                0,
+                stream,
+                all.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check(api, "cuLaunchKernel", launched)?;
+        // SAFETY: a stream that lives as long as the process.
+        check(api, "running a kernel", unsafe { (api.cuStreamSynchronize)(stream) })
+    }
+
+    fn export(&self, address: u64, len: usize) -> Result<OwnedFd> {
+        let api = self.enter()?;
+        let get = api
+            .cuMemGetHandleForAddressRange
+            .ok_or_else(|| gpu("cuda", "the driver is too old to export memory as a dma-buf (CUDA 11.7)"))?;
+        let mut fd: c_int = -1;
+        // SAFETY: the place for a file descriptor.
+        let got = unsafe { get((&raw mut fd).cast(), address, len, DMA_BUF_FD, 0) };
+        check(api, "cuMemGetHandleForAddressRange", got)?;
+        // SAFETY: a new descriptor that is ours.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    fn peer_to_peer(&self) -> String {
+        match (self.api.cuMemGetHandleForAddressRange.is_some(), self.attribute(DMA_BUF_SUPPORTED)) {
+            (true, 1) => "dma-buf export supported".into(),
+            (true, _) => "no: this GPU or its kernel driver exports no dma-buf".into(),
+            (false, _) => "no: the driver is older than CUDA 11.7".into(),
+        }
+    }
+
+    fn code(&self) -> String {
+        self.module.as_ref().map_or_else(|why| format!("none: {why}"), |(name, _)| name.clone())
+    }
+}
+
+/// A C string of a kernel's name.
+pub(super) fn c_name(executor: &'static str, name: &str) -> Result<CString> {
+    CString::new(name).map_err(|_| gpu(executor, format!("kernel {name:?}: no name has a zero in it")))
+}

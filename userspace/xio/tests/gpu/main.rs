@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kernels against software controllers. `XIO_GPU` says which device runs them (`host` unless told otherwise, `cuda:0`,
+//! `hip:0`): the same tests serve all.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bench;
+mod controller;
+mod encode;
+mod faults;
+mod operations;
+mod rig;
+mod sharing;
+mod sizes;
+mod symbols;
+mod wraps;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the library calls the vendors' runtimes, compared with the vendors' headers: number and sizes of arguments.
+//! `XIO_GPU_HEADERS` names folders with headers, separated by colons (`scripts/gpu-headers` gets them); those of the
+//! system are looked at in any case.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use xio::gpu::symbols;
+
+/// The folders that have this header.
+fn include(header: &str) -> Vec<PathBuf> {
+    let named = std::env::var("XIO_GPU_HEADERS").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&named).collect();
+    folders.extend(["/usr/include", "/opt/rocm/include", "/usr/local/cuda/include"].map(PathBuf::from));
+    folders.retain(|folder| folder.join(header).exists());
+    folders
+}
+
+fn compare(library: &str, headers: &[&str], before: &str) {
+    let Some(folder) = include(headers[0]).into_iter().next() else {
+        eprintln!("skipped: there is no {}", headers[0]);
+        return;
+    };
+    let mut source = String::from(before);
+    for header in headers {
+        let _ = writeln!(source, "#include <{header}>");
+    }
+    source.push_str(
+        "#include <cstddef>\ntemplate <class R, class... A> constexpr bool is(R (*)(A...), size_t r, \
+         const size_t *sizes, size_t count) {\n    size_t all[] = {sizeof(A)..., 0};\n    if (sizeof(R) != r || \
+         sizeof...(A) != count) return false;\n    for (size_t i = 0; i < count; i++) if (all[i] != sizes[i]) \
+         return false;\n    return true;\n}\n",
+    );
+    for symbol in symbols(library) {
+        let sizes: String = symbol.arguments.iter().map(|size| format!("{size}, ")).collect();
+        let (name, result, count) = (symbol.name, symbol.result, symbol.arguments.len());
+        // A macro may rename a function, as CUDA's headers do; then the text is that of the new name.
+        let _ = writeln!(
+            source,
+            "constexpr size_t sizes_{name}[] = {{{sizes}0}};\n\
+             static_assert(is(&{name}, {result}, sizes_{name}, {count}), \"{name}\");"
+        );
+    }
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{library}.cpp"));
+    std::fs::write(&file, source).unwrap();
+    let out = Command::new("c++")
+        .args(["-std=c++17", "-fsyntax-only", "-isystem"])
+        .arg(&folder)
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{library}: {}", String::from_utf8_lossy(&out.stderr));
+    eprintln!("{library}: {} functions are those of {}", symbols(library).len(), folder.display());
+}
+
+#[test]
+fn hip_is_called_as_its_headers_say() {
+    compare(
+        "hip",
+        &["hip/hip_runtime_api.h"],
+        "#define __HIP_PLATFORM_AMD__ 1\n#define __HIP_DISABLE_CPP_FUNCTIONS__ 1\n",
+    );
+}
+
+#[test]
+fn hsa_is_called_as_its_headers_say() {
+    compare("hsa", &["hsa/hsa.h", "hsa/hsa_ext_amd.h"], "");
+}
+
+#[test]
+fn cuda_is_called_as_its_headers_say() {
+    compare("cuda", &["cuda.h"], "");
+}
+
+#[test]
+fn a_machine_without_gpus_says_so() {
+    let (found, errors) = xio::gpu::Gpu::list();
+    assert!(!found.is_empty() || !errors.is_empty());
+    // Where AMD's runtime is there and no GPU, it says so: error 100, no device.
+    for error in errors.iter().map(ToString::to_string).filter(|e| e.contains("hipInit")) {
+        assert!(error.contains("error 100") || error.contains("error 101"), "{error}");
+    }
+}
