@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening what the options name.
+//! Opening what the options name, by the path that they allow.
 
 use crate::args::Global;
 use crate::exit::Failure;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use xio::{Controller, Error, Kv, Namespace, QueueOptions, Wait};
+use xio::{Controller, Error, Kv, KvOptions, Namespace, QueueOptions, Wait};
 
-/// Pause between two tries to get the direct queues.
+/// Pause between two tries to get in.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Opens the controller.
@@ -29,16 +29,23 @@ pub fn namespace(global: &Global, controller: &Controller) -> Result<Namespace, 
     })
 }
 
-/// Gets the direct queues, waiting for another process to end.
+/// Takes a path, waiting for another process that excludes this one.
 pub fn kv(global: &Global, controller: &Controller) -> Result<Kv, Failure> {
     let entries = controller.info()?.max_queue_entries().min(4);
-    let options =
+    let queue =
         QueueOptions { entries, wait: Wait::Yield, timeout: global.timeout, ..QueueOptions::default() };
+    let options = KvOptions { path: global.path.into(), memory: global.memory.into(), queue };
     let until = Instant::now() + global.wait;
     loop {
         match Kv::with_options(controller, global.nsid, options.clone()) {
             Err(Error::Busy) if Instant::now() < until => std::thread::sleep(RETRY),
-            opened => return Ok(opened?),
+            opened => {
+                let kv = opened?;
+                if global.verbose {
+                    eprintln!("xio: path: {}, memory: {}", kv.path(), options.memory);
+                }
+                return Ok(kv);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! What a controller and its namespaces are.
 
 use crate::error::{Error, LimitBy, Result};
+use crate::path::Path;
 use nvme_kv::{identify, Key};
 use std::fmt;
 use xio_uapi as uapi;
@@ -147,6 +148,25 @@ impl Info {
     /// Whether this process may have direct queues, and why.
     pub fn direct(&self) -> Direct {
         self.raw.direct.into()
+    }
+
+    /// Whether the kernel submits commands for this process.
+    pub const fn mediated(&self) -> bool {
+        self.raw.queue_kinds & uapi::QUEUE_KIND_MEDIATED != 0
+    }
+
+    /// Commands of all processes that the kernel's queue holds at a time.
+    pub const fn mediated_depth(&self) -> u32 {
+        self.raw.mediated_depth
+    }
+
+    /// What [`Path::Auto`] tries first at this moment.
+    pub fn preferred_path(&self) -> Path {
+        if self.direct().allowed() {
+            Path::Direct
+        } else {
+            Path::Mediated
+        }
     }
 
     /// Deepest queue in entries.

@@ -5,6 +5,7 @@ mod blocking;
 mod raw;
 mod table;
 
+pub(crate) use blocking::blocking_calls;
 pub use raw::RawQueue;
 
 use crate::command::{Completion, Operation, Token};

@@ -9,6 +9,7 @@ mod listing;
 mod model;
 mod no_syscall;
 mod operations;
+mod paths;
 mod queues;
 mod sizes;
 mod stall;

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Commands that the kernel submits.
+
+use crate::backend::Backend;
+use crate::command::{Completion, Operation, Token};
+use crate::error::{os, Error, Result};
+use crate::info::Namespace;
+use crate::queue::blocking_calls;
+use nix::errno::Errno;
+use nvme_kv::Status;
+use std::sync::Arc;
+use std::time::Duration;
+use xio_uapi::KvEntry;
+
+/// For how long calls wait unless told otherwise.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Commands by way of the kernel, which checks each and submits it on a queue of its own.
+///
+/// It has nothing mapped and nothing of its own in the controller: make as many as there are threads. Any number of
+/// processes can use it at the same time, with IOMMU or without, and the kernel shares its queue fairly among them. Each
+/// call is a system call, which a batch does once for up to 256 commands.
+///
+/// When a call ends at its deadline or by a signal, commands that were started stay with the controller and may still take
+/// effect. Their buffers can be freed (the kernel keeps the memory for as long as the controller may touch it), but are
+/// never given out as plain memory ([`Buffer::get_mut`](crate::Buffer::get_mut)) any more.
+#[derive(Debug)]
+pub struct MediatedQueue {
+    backend: Arc<dyn Backend>,
+    timeout: Duration,
+    sequence: u64,
+}
+
+blocking_calls!(MediatedQueue);
+
+impl MediatedQueue {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, timeout: TIMEOUT, sequence: 0 }
+    }
+
+    /// How long a call waits.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Runs one command. The status is the caller's to look at.
+    ///
+    /// # Errors
+    /// Errors about keys, sizes and buffers (then nothing was submitted); [`Error::Busy`] while another process has direct
+    /// queues, [`Error::NoQueueLeft`], [`Error::TooManyCalls`], [`Error::Timeout`], [`Error::Interrupted`],
+    /// [`Error::NotStarted`], [`Error::Gone`], [`Error::BufferGone`], [`Error::DirectOnly`].
+    pub fn execute(&mut self, namespace: &Namespace, operation: Operation) -> Result<Completion> {
+        let mut results = self.execute_batch(namespace, std::slice::from_ref(&operation));
+        // As many results as operations.
+        results.pop().unwrap_or(Err(Error::NotStarted { what: operation.name() }))
+    }
+
+    /// Runs commands, up to 256 in one system call, and waits for all of them; what became of each, in the order of the
+    /// operations. The controller carries those of one call out in any order. A failed one does not stop the others.
+    pub fn execute_batch(
+        &mut self,
+        namespace: &Namespace,
+        operations: &[Operation],
+    ) -> Vec<Result<Completion>> {
+        operations
+            .chunks(xio_uapi::MAX_SUBMIT as usize)
+            .flat_map(|operations| self.call(namespace, operations))
+            .collect()
+    }
+
+    /// One call.
+    fn call(&mut self, namespace: &Namespace, operations: &[Operation]) -> Vec<Result<Completion>> {
+        let checked: Vec<Result<KvEntry>> =
+            operations.iter().map(|operation| self.check(namespace, operation)).collect();
+        let mut entries: Vec<KvEntry> = checked.iter().flatten().copied().collect();
+        let called = match entries.as_mut_slice() {
+            [] => Ok(()),
+            entries => self.backend.submit(entries, self.timeout),
+        };
+        let mut answers = entries.iter();
+        let mut results = Vec::with_capacity(operations.len());
+        for (operation, checked) in operations.iter().zip(checked) {
+            let what = operation.name();
+            results.push(match (checked, called) {
+                (Err(error), _) => Err(error),
+                (Ok(_), Err(errno)) => Err(call_error(what, errno)),
+                // As many answers as entries that were made.
+                (Ok(_), Ok(())) => answers
+                    .next()
+                    .map_or(Err(Error::NotStarted { what }), |entry| self.answer(operation, entry)),
+            });
+        }
+        results
+    }
+
+    fn check(&self, namespace: &Namespace, operation: &Operation) -> Result<KvEntry> {
+        if operation.slice().is_some_and(|slice| !slice.buffer().belongs_to(&self.backend)) {
+            return Err(Error::ForeignBuffer);
+        }
+        let mut entry = operation.entry(namespace)?;
+        // What the kernel did not touch was not started.
+        entry.error = -(Errno::ECANCELED as i32);
+        Ok(entry)
+    }
+
+    /// What an entry tells of its command.
+    fn answer(&mut self, operation: &Operation, entry: &KvEntry) -> Result<Completion> {
+        let what = operation.name();
+        let late = |error| {
+            if let Some(slice) = operation.slice() {
+                slice.buffer().keep_from_users();
+            }
+            Err(error)
+        };
+        match Errno::from_raw(entry.error.wrapping_neg()) {
+            _ if entry.error == 0 => {
+                self.sequence += 1;
+                let token = Token { slot: 0, sequence: self.sequence };
+                // The kernel passes on the 11 bits of type and code.
+                let status = Status::from_bits(entry.status as u16);
+                Ok(Completion { token, status, do_not_retry: false, value_len: entry.value_len })
+            }
+            Errno::ECANCELED => Err(Error::NotStarted { what }),
+            Errno::ETIMEDOUT => late(Error::Timeout { what, after: self.timeout }),
+            Errno::EINTR => late(Error::Interrupted { what }),
+            Errno::EACCES => Err(Error::ReadOnly),
+            Errno::ENOENT => Err(Error::BufferGone),
+            errno => Err(os(what, errno)),
+        }
+    }
+}
+
+/// Why a whole call failed.
+fn call_error(what: &'static str, errno: Errno) -> Error {
+    match errno {
+        Errno::ENOTTY => Error::NoMediated,
+        Errno::ENOSPC => Error::NoQueueLeft,
+        Errno::EAGAIN => Error::TooManyCalls,
+        // The kernel could not make its queue; nothing was submitted.
+        Errno::ETIMEDOUT | Errno::EINTR => Error::NotStarted { what },
+        errno => os(what, errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_call_say_what_to_do() {
+        let text = |errno| call_error("Store", errno).to_string();
+        assert!(text(Errno::EBUSY).contains("use the mediated path in all of them"));
+        assert!(text(Errno::EAGAIN).contains("put more into each"));
+        assert!(text(Errno::ENOTTY).contains("update it"));
+        assert!(text(Errno::ETIMEDOUT).contains("can be tried again"));
+        assert!(matches!(call_error("Store", Errno::ENODEV), Error::Gone));
+        assert!(matches!(call_error("Store", Errno::ENOSPC), Error::NoQueueLeft));
+        assert!(matches!(call_error("Store", Errno::ENOMEM), Error::Os { what: "Store", .. }));
+    }
+}
