@@ -44,6 +44,15 @@ pub const CASES: &[Case] = &[
         Machine::new().iommu(Iommu::Intel).controller(&limits.split(' ').collect::<Vec<_>>())
     }),
     case("kv-two", "kv-two", || Machine::new().iommu(Iommu::Intel).controller(&[]).controller(&[])),
+    case("kv-mediated", "kv-ways,mediated/coherent,direct/pinned,iommu", || {
+        Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)
+    }),
+    case("kv-no-iommu", "kv-ways,auto/coherent,mediated/pinned", || {
+        Machine::new().controller(&[]).timeout(300)
+    }),
+    case("kv-virtio", "kv-ways,direct/pinned,mediated/pinned,iommu", || {
+        Machine::new().iommu(Iommu::Virtio).controller(&["--dstrd", "10"]).timeout(300)
+    }),
     case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi", "abi", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi-dstrd10", "abi", || Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"])),

@@ -28,11 +28,20 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     });
     report.case("ordinary_user_is_refused", |_| session::run(&["direct-refused"]).map(drop));
     report.case("command_says_why_and_what_to_do", |_| {
-        let refused = user::run(&["xio", "kv", "exist", "key"])?.expect_code(7)?;
+        let refused = user::run(&["xio", "--path", "direct", "kv", "exist", "key"])?.expect_code(7)?;
         for word in ["IOMMU", "unsafe_direct", "CAP_SYS_RAWIO"] {
             ensure!(refused.stderr.contains(word), "the message does not name {word}: {}", refused.stderr);
         }
         Ok(())
+    });
+    report.case("command_works_by_way_of_the_kernel", |_| {
+        let listed = user::run(&["xio", "list"])?.expect_success()?.text();
+        ensure!(listed.contains("yes       no (no IOMMU confines the device)"), "{listed}");
+        let info = user::run(&["xio", "info"])?.expect_success()?.text();
+        ensure!(info.contains("Path              mediated"), "{info}");
+        let missing = user::run(&["xio", "-v", "kv", "exist", "key"])?.expect_code(3)?;
+        ensure!(missing.stderr.contains("path: mediated"), "{}", missing.stderr);
+        user::run(&["xio", "kv", "selftest"])?.expect_success().map(drop)
     });
     report.case("rawio_may", |_| session::run_as_root(&["life-work"]).map(drop));
     report.case("freed_memory_is_kept_while_a_queue_could_reach_it", |_| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values through the library and the command, as the ordinary user over the device node.
+//! Values through the library and the command, as the ordinary user over the device node. Clients with the arguments
+//! `PATH MEMORY` work over that path and in that memory, else as the library chooses.
 
 use crate::kernel;
 use crate::report::Report;
@@ -8,19 +9,19 @@ use crate::tests::{bench, life};
 use crate::user;
 use anyhow::{ensure, Context, Result};
 use std::time::{Duration, Instant};
-use xio::{Completion, Condition, Controller, Error, Kv, Operation, QueueOptions, StoreOptions};
-use xio::{Key, RetrieveOptions, Status};
+use xio::{Completion, Condition, Controller, Error, Kv, KvOptions, MemoryKind, Operation, QueueOptions};
+use xio::{Key, Path, RetrieveOptions, Status, StoreOptions};
 
 pub const CLIENTS: &[(&str, Client)] = &[
-    ("kv-sizes", |_| sizes()),
-    ("kv-keys", |_| keys()),
-    ("kv-conditions", |_| conditions()),
-    ("kv-list", |_| list()),
+    ("kv-sizes", sizes),
+    ("kv-keys", keys),
+    ("kv-conditions", conditions),
+    ("kv-list", list),
     ("kv-deep", |_| deep()),
     ("kv-event", |_| event()),
-    ("kv-usage", |_| usage()),
+    ("kv-usage", usage),
     ("kv-turn", turn),
-    ("kv-limits", |_| limits()),
+    ("kv-limits", limits),
     ("kv-own", own),
     ("kv-bench", |_| benchmark()),
 ];
@@ -42,6 +43,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
 pub fn run_small(report: &mut Report, _: &[&str]) {
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
     report.case("kv_limits", |_| session::run(&["kv-limits"]).map(drop));
+    report.case("kv_limits_mediated", |_| session::run(&["kv-limits", "mediated", "pinned"]).map(drop));
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
 
@@ -72,22 +74,41 @@ pub fn run_two(report: &mut Report, _: &[&str]) {
     });
 }
 
-fn open() -> Result<Kv> {
-    open_at(kernel::NODE)
+/// Opens the first namespace over the path and in the memory that the arguments name.
+pub fn open(way: &[&str]) -> Result<Kv> {
+    open_at(kernel::NODE, None, way)
 }
 
-/// Opens the first namespace; waits while the owner before is still being taken down.
-fn open_at(node: &str) -> Result<Kv> {
+/// Opens a namespace; waits while the owner before is still being taken down.
+fn open_at(node: &str, nsid: Option<u32>, way: &[&str]) -> Result<Kv> {
+    let controller = Controller::open(node)?;
+    let options = options(&controller, way)?;
     let end = Instant::now() + kernel::NODE_LIMIT;
-    loop {
-        match Kv::open(&Controller::open(node)?, None) {
+    let kv = loop {
+        match Kv::with_options(&controller, nsid, options.clone()) {
             Err(Error::Busy) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
-            other => return other.context("opening a namespace"),
+            other => break other.context("opening a namespace")?,
         }
-    }
+    };
+    ensure!([kv.path(), Path::Auto].contains(&options.path), "{way:?}, and the path is {}", kv.path());
+    Ok(kv)
 }
 
-fn value(seed: u32, len: usize) -> Vec<u8> {
+fn options(controller: &Controller, way: &[&str]) -> Result<KvOptions> {
+    let (path, memory) = match way {
+        [] => Default::default(),
+        [path, memory] => (
+            [Path::Auto, Path::Direct, Path::Mediated].into_iter().find(|p| p.to_string() == *path),
+            [MemoryKind::Coherent, MemoryKind::Pinned].into_iter().find(|m| m.to_string() == *memory),
+        ),
+        _ => anyhow::bail!("arguments: PATH MEMORY"),
+    };
+    let entries = controller.info()?.max_queue_entries().min(4);
+    let (path, memory) = (path.unwrap_or_default(), memory.unwrap_or_default());
+    Ok(KvOptions { path, memory, queue: QueueOptions { entries, ..Default::default() } })
+}
+
+pub fn value(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -98,8 +119,8 @@ fn value(seed: u32, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-fn sizes() -> Result<()> {
-    let mut kv = open()?;
+fn sizes(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     for len in [0, 1, 4095, 4096, 4097, (1 << 20) + 3, 64 << 20] {
         let (key, value) = (format!("size-{len}").parse()?, value(len as u32, len));
         kv.store(&key, &value, StoreOptions::default()).with_context(|| format!("Store of {len} bytes"))?;
@@ -113,8 +134,8 @@ fn sizes() -> Result<()> {
     Ok(())
 }
 
-fn keys() -> Result<()> {
-    let mut kv = open()?;
+fn keys(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     let keys: Vec<Key> = [
         &[0][..],
         &[0, 0],
@@ -142,8 +163,8 @@ fn keys() -> Result<()> {
     Ok(())
 }
 
-fn conditions() -> Result<()> {
-    let mut kv = open()?;
+fn conditions(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     let key: Key = "condition".parse()?;
     let if_absent = StoreOptions { condition: Condition::IfAbsent, ..Default::default() };
     let if_exists = StoreOptions { condition: Condition::IfExists, no_compress: true };
@@ -166,8 +187,8 @@ fn conditions() -> Result<()> {
     Ok(())
 }
 
-fn list() -> Result<()> {
-    let mut kv = open()?;
+fn list(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     let key = |n: usize| Key::new(format!("list{n:05}").as_bytes());
     for n in 0..5000 {
         kv.store(&key(n)?, &[], StoreOptions::default())?;
@@ -259,10 +280,10 @@ fn event() -> Result<()> {
 }
 
 /// What a namespace says of its use is right, and deleting gives it back.
-fn usage() -> Result<()> {
+fn usage(way: &[&str]) -> Result<()> {
     let controller = Controller::open(kernel::NODE)?;
     let used = || Ok::<_, Error>(controller.first_namespace()?.used());
-    let mut kv = open()?;
+    let mut kv = open(way)?;
     let (before, key) = (used()?, "usage".parse()?);
     kv.store(&key, &[7; 100_000], StoreOptions::default())?;
     let with = used()?;
@@ -284,7 +305,7 @@ fn in_turn() -> Result<()> {
 /// Finds what the processes before stored, and adds to it.
 fn turn(arguments: &[&str]) -> Result<()> {
     let n: u32 = arguments.first().context("no number")?.parse()?;
-    let mut kv = open()?;
+    let mut kv = open(&[])?;
     for earlier in 0..n {
         let back = kv.retrieve(&format!("turn{earlier}").parse()?)?;
         ensure!(back == value(earlier, 10_000), "the value of process {earlier} changed");
@@ -307,7 +328,7 @@ fn one_at_a_time() -> Result<()> {
 fn own(arguments: &[&str]) -> Result<()> {
     let [node, seed] = arguments else { anyhow::bail!("arguments: NODE SEED") };
     let (seed, key): (u8, Key) = (seed.parse()?, "own".parse()?);
-    let mut kv = open_at(node)?;
+    let mut kv = open_at(node, None, &[])?;
     for n in 0..500u32 {
         let value = value(n, n as usize * 10);
         kv.store(&key, &value, StoreOptions::default())?;
@@ -317,14 +338,14 @@ fn own(arguments: &[&str]) -> Result<()> {
     session::ready()
 }
 
-fn limits() -> Result<()> {
+fn limits(way: &[&str]) -> Result<()> {
     let controller = Controller::open(kernel::NODE)?;
     let info = controller.info()?;
     ensure!(info.max_queue_entries() == 16, "{} entries", info.max_queue_entries());
     ensure!(info.max_transfer() == Some(32 << 10), "{:?} bytes", info.max_transfer());
     let namespaces = controller.namespaces()?;
     ensure!(namespaces.iter().map(|n| n.nsid()).eq([1, 2, 3]), "{namespaces:?}");
-    let mut kv = Kv::open(&controller, Some(2))?;
+    let mut kv = open_at(kernel::NODE, Some(2), way)?;
     let (limit, _) = kv.namespace().max_value();
     ensure!(limit == 32 << 10, "the transfer limits values to {limit}");
     let key = |n: u32| Key::new(&n.to_be_bytes());

@@ -27,6 +27,7 @@ pub mod bench;
 mod claim;
 mod direct;
 mod kv;
+mod kv_ways;
 pub mod life;
 mod mediated;
 mod nvme;
@@ -47,6 +48,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("kv", kv::run),
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),
+    ("kv-ways", kv_ways::run),
     ("life", life::run),
     ("mediated", mediated::run),
     ("mediated-small", mediated::run_small),
@@ -56,8 +58,15 @@ const GROUPS: &[(&str, Group)] = &[
 ];
 
 /// The clients of all groups.
-const CLIENTS: &[&[(&str, Client)]] =
-    &[abi::CLIENTS, direct::CLIENTS, kv::CLIENTS, life::CLIENTS, mediated::CLIENTS, nvme::CLIENTS];
+const CLIENTS: &[&[(&str, Client)]] = &[
+    abi::CLIENTS,
+    direct::CLIENTS,
+    kv::CLIENTS,
+    kv_ways::CLIENTS,
+    life::CLIENTS,
+    mediated::CLIENTS,
+    nvme::CLIENTS,
+];
 
 /// The client of this name.
 pub fn client(name: &str) -> Option<Client> {
