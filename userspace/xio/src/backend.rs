@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a controller is reached through: the module's node, or a software controller in this process.
 
-use crate::error::{os, Result};
+use crate::error::{os, Error, Result};
 use crate::mapping::{Doorbell, Region};
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -50,6 +50,27 @@ pub(crate) enum Select {
     Index(u32),
 }
 
+/// A call of `KV_SUBMIT` that is done.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// Its number.
+    pub id: u64,
+    /// Its entries, with their results if `result` is good.
+    pub entries: Vec<KvEntry>,
+    /// Its result.
+    pub result: nix::Result<()>,
+}
+
+/// Calls of `KV_SUBMIT` that do not wait.
+pub(crate) trait Calls: Debug + Send + Sync {
+    /// Starts a call of 1 to `MAX_SUBMIT` entries.
+    fn start(&mut self, id: u64, entries: Vec<KvEntry>) -> Result<()>;
+    /// A call that is done.
+    fn take(&mut self) -> Option<Done>;
+    /// Waits until there may be one, at most so long.
+    fn wait(&mut self, timeout: Duration) -> Result<()>;
+}
+
 /// The requests of the ioctl interface. Handles that are destroyed or freed are not used again by callers.
 pub(crate) trait Backend: Debug + Send + Sync {
     /// `GET_INFO`.
@@ -72,5 +93,9 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// entries tell how far they got. (Each entry of a call that failed gets an error of its own, so this is an errno.)
     fn submit(&self, _entries: &mut [KvEntry], _timeout: Duration) -> nix::Result<()> {
         Err(nix::Error::ENOTTY)
+    }
+    /// `KV_SUBMIT` without waiting.
+    fn calls(self: Arc<Self>) -> Result<Box<dyn Calls>> {
+        Err(Error::NoMediated)
     }
 }

@@ -10,6 +10,7 @@ use crate::loopback;
 use crate::mediated::MediatedQueue;
 use crate::memory::Memory;
 use crate::queue::{Queue, QueueOptions, RawQueue};
+use crate::ring::MediatedRing;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -140,6 +141,17 @@ impl Controller {
             return Err(Error::NoMediated);
         }
         Ok(MediatedQueue::new(self.backend.clone()))
+    }
+
+    /// Commands by way of the kernel with up to `depth` in flight.
+    ///
+    /// # Errors
+    /// [`Error::NoMediated`], [`Error::NoRing`], [`Error::Gone`].
+    pub fn mediated_ring(&self, depth: usize) -> Result<MediatedRing> {
+        if !self.info()?.mediated() {
+            return Err(Error::NoMediated);
+        }
+        Ok(MediatedRing::new(self.backend.clone(), self.backend.clone().calls()?, depth))
     }
 
     fn check_entries(&self, entries: u32) -> Result<()> {

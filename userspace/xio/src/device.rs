@@ -2,9 +2,10 @@
 //! The module's node: requests by ioctl, memory by mmap.
 #![allow(unsafe_code, reason = "ioctl takes a pointer")]
 
-use crate::backend::{Backend, BufferParts, QueueParts, Select};
+use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::error::{os, Error, Result};
 use crate::mapping::{Doorbell, Region};
+use crate::uring::UringCalls;
 use nix::errno::Errno;
 use nix::sys::resource::{getrlimit, Resource};
 use std::fs::File;
@@ -245,6 +246,10 @@ impl Backend for Device {
             Err(Errno::EINTR | Errno::ETIMEDOUT) => Ok(()),
             done => done,
         }
+    }
+
+    fn calls(self: Arc<Self>) -> Result<Box<dyn Calls>> {
+        Ok(Box::new(UringCalls::new(&self.file)?))
     }
 
     fn free_buffer(&self, handle: u32) -> Result<()> {

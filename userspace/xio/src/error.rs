@@ -73,6 +73,15 @@ pub enum Error {
         /// The command.
         op: &'static str,
     },
+    /// There can be no io_uring.
+    #[error(
+        "no io_uring can be made ({source}): kernel.io_uring_disabled or a filter of system calls may forbid it; batches \
+         need none"
+    )]
+    NoRing {
+        /// Why.
+        source: std::io::Error,
+    },
     /// Too many mediated calls at once.
     #[error("too many calls are under way on this controller: try again when some have ended, or put more into each")]
     TooManyCalls,

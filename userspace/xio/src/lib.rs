@@ -8,7 +8,7 @@
 //! * [`Controller`]: a controller, by its node `/dev/rocm-xioN` or [inside this process](Controller::loopback).
 //! * [`Kv`]: values in ordinary memory, one call at a time. The place to start.
 //! * [`Queue`]: blocking calls, and submit and poll with many commands in flight.
-//! * [`MediatedQueue`]: blocking calls and batches by way of the kernel.
+//! * [`MediatedQueue`]: blocking calls and batches by way of the kernel; [`MediatedRing`]: submit and poll.
 //! * [`Buffer`], [`Slice`]: memory that commands point at: of the module, or [`Memory`] of this process.
 //! * [`RawQueue`]: a queue for code outside this library, such as GPU kernels.
 //! * [`Error`]: says which limit was hit and what to do.
@@ -43,6 +43,8 @@ mod mediated;
 mod memory;
 mod path;
 mod queue;
+mod ring;
+mod uring;
 mod way;
 
 pub use buffer::{Buffer, Slice};
@@ -58,3 +60,4 @@ pub use nvme_kv::kv::{Condition, RetrieveOptions, StoreOptions};
 pub use nvme_kv::{list::Keys, Key, KeyError, ParseKeyError, Status};
 pub use path::{MemoryKind, Path};
 pub use queue::{Queue, QueueOptions, RawQueue, Wait};
+pub use ring::MediatedRing;

@@ -71,7 +71,7 @@ impl MediatedQueue {
     /// One call.
     fn call(&mut self, namespace: &Namespace, operations: &[Operation]) -> Vec<Result<Completion>> {
         let checked: Vec<Result<KvEntry>> =
-            operations.iter().map(|operation| self.check(namespace, operation)).collect();
+            operations.iter().map(|operation| check(&self.backend, namespace, operation)).collect();
         let mut entries: Vec<KvEntry> = checked.iter().flatten().copied().collect();
         let called = match entries.as_mut_slice() {
             [] => Ok(()),
@@ -81,57 +81,66 @@ impl MediatedQueue {
         let mut results = Vec::with_capacity(operations.len());
         for (operation, checked) in operations.iter().zip(checked) {
             let what = operation.name();
-            results.push(match (checked, called) {
+            let result = match (checked, called) {
                 (Err(error), _) => Err(error),
                 (Ok(_), Err(errno)) => Err(call_error(what, errno)),
                 // As many answers as entries that were made.
-                (Ok(_), Ok(())) => answers
-                    .next()
-                    .map_or(Err(Error::NotStarted { what }), |entry| self.answer(operation, entry)),
-            });
+                (Ok(_), Ok(())) => answers.next().map_or(Err(Error::NotStarted { what }), |entry| {
+                    self.sequence += 1;
+                    let token = Token { slot: 0, sequence: self.sequence };
+                    answer(token, what, entry, self.timeout)
+                }),
+            };
+            if let (Err(Error::Timeout { .. } | Error::Interrupted { .. }), Some(slice)) =
+                (&result, operation.slice())
+            {
+                slice.buffer().keep_from_users();
+            }
+            results.push(result);
         }
         results
     }
+}
 
-    fn check(&self, namespace: &Namespace, operation: &Operation) -> Result<KvEntry> {
-        if operation.slice().is_some_and(|slice| !slice.buffer().belongs_to(&self.backend)) {
-            return Err(Error::ForeignBuffer);
-        }
-        let mut entry = operation.entry(namespace)?;
-        // What the kernel did not touch was not started.
-        entry.error = -(Errno::ECANCELED as i32);
-        Ok(entry)
+/// Checks an operation and makes an entry of it.
+pub(crate) fn check(
+    backend: &Arc<dyn Backend>,
+    namespace: &Namespace,
+    operation: &Operation,
+) -> Result<KvEntry> {
+    if operation.slice().is_some_and(|slice| !slice.buffer().belongs_to(backend)) {
+        return Err(Error::ForeignBuffer);
     }
+    let mut entry = operation.entry(namespace)?;
+    // What the kernel did not touch was not started.
+    entry.error = -(Errno::ECANCELED as i32);
+    Ok(entry)
+}
 
-    /// What an entry tells of its command.
-    fn answer(&mut self, operation: &Operation, entry: &KvEntry) -> Result<Completion> {
-        let what = operation.name();
-        let late = |error| {
-            if let Some(slice) = operation.slice() {
-                slice.buffer().keep_from_users();
-            }
-            Err(error)
-        };
-        match Errno::from_raw(entry.error.wrapping_neg()) {
-            _ if entry.error == 0 => {
-                self.sequence += 1;
-                let token = Token { slot: 0, sequence: self.sequence };
-                // The kernel passes on the 11 bits of type and code.
-                let status = Status::from_bits(entry.status as u16);
-                Ok(Completion { token, status, do_not_retry: false, value_len: entry.value_len })
-            }
-            Errno::ECANCELED => Err(Error::NotStarted { what }),
-            Errno::ETIMEDOUT => late(Error::Timeout { what, after: self.timeout }),
-            Errno::EINTR => late(Error::Interrupted { what }),
-            Errno::EACCES => Err(Error::ReadOnly),
-            Errno::ENOENT => Err(Error::BufferGone),
-            errno => Err(os(what, errno)),
+/// What an entry tells of its command.
+pub(crate) fn answer(
+    token: Token,
+    what: &'static str,
+    entry: &KvEntry,
+    after: Duration,
+) -> Result<Completion> {
+    match Errno::from_raw(entry.error.wrapping_neg()) {
+        _ if entry.error == 0 => {
+            // The kernel passes on the 11 bits of type and code.
+            let status = Status::from_bits(entry.status as u16);
+            Ok(Completion { token, status, do_not_retry: false, value_len: entry.value_len })
         }
+        Errno::ECANCELED => Err(Error::NotStarted { what }),
+        Errno::ETIMEDOUT => Err(Error::Timeout { what, after }),
+        Errno::EINTR => Err(Error::Interrupted { what }),
+        Errno::EACCES => Err(Error::ReadOnly),
+        Errno::ENOENT => Err(Error::BufferGone),
+        errno => Err(os(what, errno)),
     }
 }
 
 /// Why a whole call failed.
-fn call_error(what: &'static str, errno: Errno) -> Error {
+pub(crate) fn call_error(what: &'static str, errno: Errno) -> Error {
     match errno {
         Errno::ENOTTY => Error::NoMediated,
         Errno::ENOSPC => Error::NoQueueLeft,

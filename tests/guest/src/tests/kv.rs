@@ -367,10 +367,12 @@ fn limits(way: &[&str]) -> Result<()> {
     kv.delete(&key(0)?)?;
     kv.store(&key(stored)?, &value(stored, 32 << 10), StoreOptions::default())?;
     // Another namespace is another place.
-    drop(kv);
-    let mut other = Kv::open(&controller, Some(3))?;
-    ensure!(!other.exist(&key(1)?)?, "a key of namespace 2 is in namespace 3");
+    let keys = (1..=stored).map(key).collect::<Result<Vec<_>, _>>()?;
+    let mut other = Kv::with_options(&controller, Some(3), options(&controller, way)?)?;
+    ensure!(!other.exist(&keys[0])?, "a key of namespace 2 is in namespace 3");
     drop(other);
+    keys.iter().try_for_each(|key| kv.delete(key))?;
+    drop(kv);
     let none = Kv::open(&controller, Some(9));
     ensure!(matches!(none, Err(Error::NoNamespace { nsid: 9 })), "namespace 9: {none:?}");
     Ok(())

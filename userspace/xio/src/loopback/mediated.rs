@@ -5,6 +5,7 @@
 use super::arena::Mapped;
 use super::buffer::Allocation;
 use super::Loopback;
+use crate::backend::{Calls, Done};
 use crate::error::{Error, Result};
 use crate::mapping::Doorbell;
 use nix::errno::Errno;
@@ -13,7 +14,7 @@ use nvme_kv::ring::{CqConsumer, SqProducer};
 use nvme_kv::{Cqe, DataPointer, Key, Sqe};
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use xio_uapi::{self as uapi, KvEntry};
 use zerocopy::IntoBytes;
 
@@ -103,45 +104,68 @@ impl Mediated {
     }
 }
 
+/// A call under way.
+#[derive(Debug)]
+struct Progress {
+    /// Its number in the queue, once it has one.
+    call: Option<u64>,
+    commands: Vec<Option<Tracked>>,
+    entries: Vec<KvEntry>,
+}
+
 impl Loopback {
     /// Runs entries until all are answered, or until the deadline.
-    pub(super) fn call(&self, entries: &mut [uapi::KvEntry], until: Instant) -> Result<()> {
-        self.admit()?;
-        let mut commands: Vec<Option<Tracked>> = {
-            let (state, limit) = (self.state()?, self.info.max_transfer);
-            let parsed = entries.iter_mut().map(|entry| {
-                let parsed = parse(entry, limit, &state.buffers);
-                parsed.inspect_err(|errno| entry.error = -(*errno as i32)).ok()
-            });
-            parsed.collect()
-        };
-        let mut call = None;
-        loop {
-            let mut guard = self.mediated()?;
-            let Some(queue) = guard.as_mut() else { return Err(Error::Gone) };
-            let call = *call.get_or_insert_with(|| queue.begin());
-            for (index, cqe) in queue.reap(call) {
-                let Some(entry) = entries.get_mut(index) else { continue };
-                (entry.error, entry.status) = (0, cqe.status().bits().into());
-                let retrieved = u32::from(entry.op) == uapi::KV_RETRIEVE && cqe.status().is_success();
-                entry.value_len = if retrieved { cqe.dw0.get() } else { 0 };
-            }
-            for (index, (command, entry)) in commands.iter_mut().zip(entries.iter_mut()).enumerate() {
-                let Some(next) = command.take() else { continue };
-                if let Err(full) = queue.push(call, index, entry.nsid, next) {
-                    *command = Some(full);
-                    break;
-                }
-                // Until it is answered.
-                entry.error = -(Errno::ETIMEDOUT as i32);
-            }
-            let waiting = [Errno::ETIMEDOUT, Errno::ECANCELED].map(|errno| -(errno as i32));
-            if !entries.iter().any(|entry| waiting.contains(&entry.error)) || Instant::now() > until {
-                queue.end(call);
-                return Ok(());
-            }
-            drop(guard);
+    pub(super) fn call(&self, entries: &mut [KvEntry], until: Instant) -> Result<()> {
+        let mut progress = self.begin(entries.to_vec())?;
+        while !self.step(&mut progress)? && Instant::now() < until {
             std::thread::yield_now();
+        }
+        self.end(&progress);
+        entries.copy_from_slice(&progress.entries);
+        Ok(())
+    }
+
+    /// Checks the entries of a call.
+    fn begin(&self, mut entries: Vec<KvEntry>) -> Result<Progress> {
+        self.admit()?;
+        let (state, limit) = (self.state()?, self.info.max_transfer);
+        let parsed = entries.iter_mut().map(|entry| {
+            let parsed = parse(entry, limit, &state.buffers);
+            parsed.inspect_err(|errno| entry.error = -(*errno as i32)).ok()
+        });
+        Ok(Progress { call: None, commands: parsed.collect(), entries })
+    }
+
+    /// Takes completions and submits what has room; whether all entries are answered.
+    fn step(&self, progress: &mut Progress) -> Result<bool> {
+        let Progress { call, commands, entries } = progress;
+        let mut guard = self.mediated()?;
+        let Some(queue) = guard.as_mut() else { return Err(Error::Gone) };
+        let call = *call.get_or_insert_with(|| queue.begin());
+        for (index, cqe) in queue.reap(call) {
+            let Some(entry) = entries.get_mut(index) else { continue };
+            (entry.error, entry.status) = (0, cqe.status().bits().into());
+            let retrieved = u32::from(entry.op) == uapi::KV_RETRIEVE && cqe.status().is_success();
+            entry.value_len = if retrieved { cqe.dw0.get() } else { 0 };
+        }
+        for (index, (command, entry)) in commands.iter_mut().zip(entries.iter_mut()).enumerate() {
+            let Some(next) = command.take() else { continue };
+            if let Err(full) = queue.push(call, index, entry.nsid, next) {
+                *command = Some(full);
+                break;
+            }
+            // Until it is answered.
+            entry.error = -(Errno::ETIMEDOUT as i32);
+        }
+        let waiting = [Errno::ETIMEDOUT, Errno::ECANCELED].map(|errno| -(errno as i32));
+        Ok(!entries.iter().any(|entry| waiting.contains(&entry.error)))
+    }
+
+    /// Nobody asks for the call any more.
+    fn end(&self, progress: &Progress) {
+        let mut guard = self.mediated.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(queue), Some(call)) = (guard.as_mut(), progress.call) {
+            queue.end(call);
         }
     }
 
@@ -158,6 +182,63 @@ impl Loopback {
             *mediated = Mediated::new(entries, (sq, cq), doorbells);
         }
         Ok(mediated)
+    }
+}
+
+/// Calls that do not wait.
+#[derive(Debug)]
+pub(super) struct LoopbackCalls {
+    loopback: Arc<Loopback>,
+    calls: Vec<(u64, nix::Result<Progress>)>,
+}
+
+impl LoopbackCalls {
+    pub(super) const fn new(loopback: Arc<Loopback>) -> Self {
+        Self { loopback, calls: Vec::new() }
+    }
+}
+
+impl Calls for LoopbackCalls {
+    fn start(&mut self, id: u64, entries: Vec<KvEntry>) -> Result<()> {
+        let begun = self.loopback.begin(entries).and_then(|mut progress| {
+            // So that what has room is with the controller when this returns.
+            self.loopback.step(&mut progress).map(|_| progress)
+        });
+        self.calls.push((id, begun.map_err(|error| errno(&error))));
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Done> {
+        let loopback = &self.loopback;
+        let is_done = |progress: &mut nix::Result<Progress>| match progress {
+            Err(_) => true,
+            Ok(under_way) => loopback.step(under_way).unwrap_or_else(|error| {
+                *progress = Err(errno(&error));
+                true
+            }),
+        };
+        let at = self.calls.iter_mut().position(|(_, progress)| is_done(progress))?;
+        let (id, progress) = self.calls.remove(at);
+        if let Ok(progress) = &progress {
+            loopback.end(progress);
+        }
+        let result = progress.as_ref().map(|_| ()).map_err(|errno| *errno);
+        Some(Done { id, entries: progress.map(|p| p.entries).unwrap_or_default(), result })
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<()> {
+        // Until the next look.
+        std::thread::sleep(timeout.min(Duration::from_micros(50)));
+        Ok(())
+    }
+}
+
+/// What the kernel would say.
+pub(super) const fn errno(error: &Error) -> Errno {
+    match error {
+        Error::Busy => Errno::EBUSY,
+        Error::NoQueueLeft => Errno::ENOSPC,
+        _ => Errno::ENODEV,
     }
 }
 

@@ -10,7 +10,7 @@ mod hooks;
 mod mediated;
 mod poller;
 
-use crate::backend::{Backend, BufferParts, QueueParts, Select};
+use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::controller::Controller;
 use crate::error::{os, Error, Result};
 use crate::info::Iommu;
@@ -18,8 +18,7 @@ use crate::mapping::{Doorbell, Region};
 use arena::{Arena, DoorbellMemory, Mapped};
 use buffer::Allocation;
 use driver::{first, Driver};
-use mediated::Mediated;
-use nix::errno::Errno;
+use mediated::{errno, LoopbackCalls, Mediated};
 use nvme_kv::admin::{CreateCq, CreateSq};
 use nvme_kv::{identify, Cqe, Sqe, PAGE_SIZE};
 use poller::{Events, Poller, Shared};
@@ -306,11 +305,11 @@ impl Backend for Loopback {
     }
 
     fn submit(&self, entries: &mut [uapi::KvEntry], timeout: Duration) -> nix::Result<()> {
-        self.call(entries, Instant::now() + timeout).map_err(|error| match error {
-            Error::Busy => Errno::EBUSY,
-            Error::NoQueueLeft => Errno::ENOSPC,
-            _ => Errno::ENODEV,
-        })
+        self.call(entries, Instant::now() + timeout).map_err(|error| errno(&error))
+    }
+
+    fn calls(self: Arc<Self>) -> Result<Box<dyn Calls>> {
+        Ok(Box::new(LoopbackCalls::new(self)))
     }
 
     fn free_buffer(&self, handle: u32) -> Result<()> {

@@ -11,5 +11,6 @@ mod no_syscall;
 mod operations;
 mod paths;
 mod queues;
+mod ring;
 mod sizes;
 mod stall;
