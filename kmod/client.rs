@@ -11,6 +11,4 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     /// Who opened it.
     pub(crate) user: Kuid,
-    /// Physical address of BAR 0.
-    pub(crate) bar0: u64,
 }

@@ -104,7 +104,7 @@ impl Interrupts {
     pub(crate) fn arm(self: &Arc<Self>, qid: u16, eventfd: EventFd) -> Result<Armed> {
         let slot = self.eventfds.get(usize::from(qid)).ok_or(EINVAL)?;
         slot.xchg(eventfd.as_bits(), Full);
-        Ok(Armed { interrupts: self.clone(), qid, _eventfd: eventfd })
+        Ok(Armed { interrupts: self.clone(), qid, eventfd })
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Armed {
     interrupts: Arc<Interrupts>,
     qid: u16,
     // Dropped after `drop` made sure that no handler uses it.
-    _eventfd: EventFd,
+    eventfd: EventFd,
 }
 
 impl Drop for Armed {
@@ -127,6 +127,9 @@ impl Drop for Armed {
             // SAFETY: An interrupt of the device; waits for handlers that may have read the slot.
             unsafe { bindings::synchronize_hardirq(number.load(Relaxed)) };
         }
+        // Whoever sleeps on it learns that the queue is gone.
+        // SAFETY: It is dropped after this.
+        unsafe { EventFd::signal(self.eventfd.as_bits()) };
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     buffer,
     client::Client,
     controller::{Hw, State},
+    error::AdminError,
     interrupt::Interrupts,
     mediated,
     mmap::{self, Cookie},
@@ -134,7 +135,13 @@ fn write<T: Request>(writer: &mut UserSliceWriter, request: &T) -> Result {
 pub(crate) fn with_hw<R>(client: &Client, f: impl FnOnce(&Client, &mut Hw) -> Result<R>) -> Result<R> {
     let mut inner = client.xio.inner.lock();
     let hw = inner.hw.as_mut().ok_or(ENODEV)?;
-    if hw.state == State::Failed || hw.regs.status().is_absent() {
+    if hw.state == State::Failed {
+        return Err(ENODEV);
+    }
+    // Not while it is being reset: its registers do not answer then.
+    if hw.state == State::Live && hw.regs.status().is_absent() {
+        hw.lost = Some(AdminError::Gone);
+        client.xio.recover(hw);
         return Err(ENODEV);
     }
     let result = f(client, hw);
@@ -188,7 +195,8 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
             mediated_depth: mediated::depth(hw),
             max_user_memory: params::max_user_memory(),
             max_client_queues: params::max_client_queues(),
-            reserved: [0; 11],
+            unconfined: hw.unconfined(),
+            reserved: [0; 10],
         };
         Ok(None)
     })
@@ -277,7 +285,7 @@ fn buffer_register(client: &Client, request: &mut BufferRegister) -> Result<Made
         return Err(EINVAL);
     }
     // Before what may take long.
-    with_hw(client, |client, hw| hw.admit(client, request.len))?;
+    with_hw(client, |client, hw| hw.admit_shared(client, request.len))?;
     let memory = UserMemory::pin(address, len, request.flags & xio_uapi::BUFFER_READ_ONLY == 0)?;
     with_hw(client, |client, hw| {
         let id = hw.register_buffer(client, memory)?;

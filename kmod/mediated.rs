@@ -107,11 +107,6 @@ impl Mediated {
         self.slots.iter().flatten().filter(|slot| slot.client == client).count()
     }
 
-    /// Memory of the queue and of commands that were not answered, to be kept for ever.
-    pub(crate) fn forget(self) {
-        core::mem::forget((self.queue.sq, self.queue.cq, self.slots));
-    }
-
     /// Takes the next completion: its command's slot, and what came of it.
     fn reap(&mut self) -> Result<Option<(Option<Slot>, Cqe)>> {
         let at = self.consumer.head() as usize * Cqe::SIZE;

@@ -7,10 +7,13 @@ use crate::{
     mmap::Cookie,
     queue::QueuePair,
     client::Client,
-    sys::{event::EventFd, params, pin::UserMemory},
+    sys::{event::EventFd, iommu, params, pin::UserMemory},
 };
 use kernel::{prelude::*, sync::Arc, task::Kuid};
 use nvme_kv::{admin::Command, PAGE_SIZE};
+
+/// Most queues and buffers of a controller.
+const MAX_OBJECTS: usize = 1024;
 
 /// A queue or a buffer.
 pub(crate) struct Object {
@@ -78,12 +81,15 @@ impl Hw {
 
     /// Whether a client may make an object that takes so many bytes: nobody else has direct queues, and it and its user
     /// stay below their limits.
-    pub(crate) fn admit(&self, client: &Client, memory: u64) -> Result {
+    fn admit(&self, client: &Client, memory: u64) -> Result {
         if self.state != State::Live {
             return Err(ENODEV);
         }
         if self.owner.is_some_and(|owner| owner != client.id) {
             return Err(EBUSY);
+        }
+        if self.objects.len() >= MAX_OBJECTS {
+            return Err(EDQUOT);
         }
         let sum = |of: &dyn Fn(&Object) -> bool| -> u64 {
             self.objects.iter().filter(|o| of(o)).map(Object::memory).sum::<u64>().saturating_add(memory)
@@ -95,11 +101,39 @@ impl Hw {
         Ok(())
     }
 
+    /// Resets the controller before another user than the last one with direct queues has anything on it.
+    ///
+    /// The admin completion queue is in the domain that direct queues reach, so who has some can forge the completion
+    /// of Delete Queue, and leave a queue behind that is then at work in the next one's memory. Of a reset the
+    /// proof is a register.
+    ///
+    /// The same user is not kept waiting for that, unless this is the first of what others may have beside it.
+    fn cleanse(&mut self, client: &Client) -> Result {
+        let Some(user) = self.direct_user else { return Ok(()) };
+        if !self.objects.is_empty() {
+            return if user == client.user { Ok(()) } else { Err(EBUSY) };
+        }
+        self.stop();
+        self.start_again();
+        match self.state {
+            State::Live => Ok(()),
+            _ => Err(ENODEV),
+        }
+    }
+
+    /// The same for what others may have something beside: buffers, and calls of the kernel's queue.
+    pub(crate) fn admit_shared(&mut self, client: &Client, memory: u64) -> Result {
+        self.admit(client, memory)?;
+        self.cleanse(client)
+    }
+
     /// Whether a client may have direct queues: the rule for what confines the device holds at this moment, and there
     /// is nothing of other clients that the device could reach.
     fn admit_direct(&self, client: &Client) -> Result {
-        if self.direct(true) == xio_uapi::DIRECT_REFUSED {
-            return Err(EPERM);
+        match self.direct(true) {
+            xio_uapi::DIRECT_REFUSED => return Err(EPERM),
+            xio_uapi::DIRECT_CONFINED => {}
+            _ => iommu::use_unconfined()?,
         }
         let others = self.objects.iter().any(|o| o.client != client.id)
             || self.mediated.as_ref().is_some_and(|m| m.is_used_by_other(client.id));
@@ -122,9 +156,10 @@ impl Hw {
         }
         if matches!(kind, Kind::Queue(_)) {
             self.owner = Some(client.id);
+            self.direct_user = Some(client.user);
         }
         let object = Object { id, client: client.id, user: client.user, freed: false, kind };
-        self.objects.push(object, GFP_KERNEL)?;
+        self.objects.push(object, GFP_KERNEL_ACCOUNT)?;
         self.last_id = id;
         Ok(id)
     }
@@ -150,10 +185,14 @@ impl Hw {
             return Err(EINVAL);
         }
         self.admit_direct(client)?;
+        // A user's own direct queues may follow one another without a reset.
+        if self.direct_user.is_some_and(|user| user != client.user) {
+            self.cleanse(client)?;
+        }
         self.admit(client, QueuePair::memory(entries))?;
         let qid = self.free_qid().ok_or(ENOSPC)?;
         // Room first: once the controller knows the queue, it must not be lost.
-        self.objects.reserve(1, GFP_KERNEL)?;
+        self.objects.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let mut queue = QueuePair::new(self.dev, qid, entries)?;
         let vector = eventfd.as_ref().map(|_| self.interrupts.vector_of(qid));
         queue.armed = eventfd.map(|e| self.interrupts.arm(qid, e)).transpose()?;
@@ -197,14 +236,14 @@ impl Hw {
             return Err(EINVAL);
         }
         let pages = (len as usize).div_ceil(PAGE_SIZE);
-        self.admit(client, Buffer::memory(pages))?;
+        self.admit_shared(client, Buffer::memory(pages))?;
         let buffer = Buffer::alloc(self.dev, pages)?;
         self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
     }
 
     /// Makes a buffer of a user's memory.
     pub(crate) fn register_buffer(&mut self, client: &Client, memory: UserMemory) -> Result<u32> {
-        self.admit(client, Buffer::memory(memory.len()))?;
+        self.admit_shared(client, Buffer::memory(memory.len()))?;
         let buffer = Buffer::register(self.dev, memory)?;
         self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
     }
@@ -249,7 +288,7 @@ impl Xio {
 
     /// Frees a buffer. Where no IOMMU keeps the device out, it waits until the client's queues are gone.
     fn free_buffer(&self, hw: &mut Hw, client: u64, id: u32) {
-        let reachable = !hw.is_confined() && hw.objects.iter().any(|o| o.client == client && o.is_queue());
+        let reachable = !hw.is_translated() && hw.objects.iter().any(|o| o.client == client && o.is_queue());
         if reachable {
             hw.objects.iter_mut().filter(|o| o.id == id).for_each(|o| o.freed = true);
         } else {

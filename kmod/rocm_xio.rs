@@ -13,7 +13,7 @@
 //! * [`controller`]: its state; [`object`], [`queue`], [`buffer`]: what clients make, and how it ends.
 //! * [`chardev`], [`client`], [`ioctl`], [`mmap`]: the device node.
 //! * [`mediated`], [`submit`]: commands that the kernel submits for clients.
-//! * [`interrupt`], [`debugfs`], [`error`].
+//! * [`interrupt`], [`error`].
 //! * [`sys`]: unsafe code around what the `kernel` crate lacks, the only place that names `bindings`.
 //!
 //! Locking: each controller has one mutex, taken by ioctls, by page faults (so below the mmap lock), by unbind
@@ -29,8 +29,6 @@ mod buffer;
 mod chardev;
 mod client;
 mod controller;
-#[allow(unsafe_code)] // An initialiser that owns the name it needs.
-mod debugfs;
 #[allow(unsafe_code)] // Promises about lifetimes that end with unbind.
 mod driver;
 mod error;

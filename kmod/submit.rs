@@ -52,7 +52,7 @@ pub(crate) fn submit(client: &Client, request: &mut KvSubmit) -> Result {
     }
     let entries = read_entries(request)?;
     let id = ioctl::with_hw(client, |client, hw| {
-        hw.admit(client, 0)?;
+        hw.admit_shared(client, 0)?;
         hw.start_mediated()?;
         hw.add_batch(client.id, entries, None).map_err(|(e, _)| e)
     })?;
@@ -175,7 +175,7 @@ pub(crate) fn uring_submit(
     let target = Target { request: argument, entries: request.entries };
     let mut command = Some(command);
     let result = ioctl::with_hw(client, |client, hw| {
-        hw.admit(client, 0)?;
+        hw.admit_shared(client, 0)?;
         hw.start_mediated()?;
         hw.add_batch(client.id, entries, command.take().map(|c| (c, target))).map_err(|(e, back)| {
             command = back.map(|(c, _)| c);

@@ -34,6 +34,12 @@ impl DmaDevice {
         self.0
     }
 
+    /// Lets the device start transfers, or keeps it from that.
+    pub(crate) fn set_master(&self, on: bool) {
+        // SAFETY: By the type invariant the device is bound, and it is a PCI device.
+        unsafe { shim::rocm_xio_set_master(self.0, on) };
+    }
+
     /// NUMA node, -1 when unknown.
     pub(crate) fn node(&self) -> i32 {
         // SAFETY: By the type invariant the device is there.
@@ -88,7 +94,7 @@ impl Mapping {
         count: usize,
         access: Access,
     ) -> Result<Self> {
-        let addrs = KVVec::zeroed(count, GFP_KERNEL)?;
+        let addrs = KVVec::zeroed(count, GFP_KERNEL_ACCOUNT)?;
         let table = KBox::new(Opaque::<bindings::sg_table>::zeroed(), GFP_KERNEL)?;
         let len = count.checked_mul(nvme_kv::PAGE_SIZE).ok_or(EINVAL)?;
         // SAFETY: There are `count` pages. Neighbours are joined, so huge pages make few segments.
@@ -100,7 +106,7 @@ impl Mapping {
                 0,
                 len,
                 u32::MAX & !0xfff,
-                bindings::GFP_KERNEL,
+                bindings::GFP_KERNEL_ACCOUNT,
             )
         })?;
         // SAFETY: The table was just made, the device is bound.

@@ -3,6 +3,7 @@
 //! the C shim. Each submodule gives out a type that is safe to use.
 
 pub(crate) mod chardev;
+pub(crate) mod debugfs;
 pub(crate) mod dma;
 pub(crate) mod event;
 pub(crate) mod iommu;

@@ -27,7 +27,7 @@ const PIECE: usize = 512;
 impl PinnedPages {
     /// Pins pages of the caller. It may fault, so no lock is held.
     fn new(address: usize, count: usize, writable: bool) -> Result<Self> {
-        let pages = KVVec::zeroed(count, GFP_KERNEL)?;
+        let pages = KVVec::zeroed(count, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The current task.
         let mm = unsafe { (*bindings::get_current()).mm };
         if mm.is_null() {

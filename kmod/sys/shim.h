@@ -5,16 +5,23 @@
 #include <linux/types.h>
 #include <linux/pgtable.h>
 
+struct dentry;
 struct device;
 struct file;
 struct io_uring_cmd;
 struct mm_struct;
 struct page;
 struct pci_dev;
+struct seq_file;
 struct sg_table;
 
 #define ROCM_XIO_CLAIM_AUTO	0
 #define ROCM_XIO_CLAIM_OVERRIDE	1
+
+/* XIO_UNCONFINED_* of the interface */
+#define ROCM_XIO_GAP_GROUP	(1 << 1)
+#define ROCM_XIO_GAP_INTERRUPTS	(1 << 2)
+#define ROCM_XIO_GAP_RESERVED	(1 << 3)
 
 int rocm_xio_claim(void);
 bool rocm_xio_unsafe_direct(void);
@@ -25,7 +32,7 @@ bool rocm_xio_has_driver_override(struct device *dev);
 u32 rocm_xio_pci_domain(struct pci_dev *pdev);
 u8 rocm_xio_pci_bus(struct pci_dev *pdev);
 int rocm_xio_numa_node(struct device *dev);
-struct page *rocm_xio_alloc_pages(int node, unsigned int order);
+struct page *rocm_xio_alloc_pages(int node, unsigned int order, bool optional);
 void rocm_xio_put_page(struct page *page);
 void *rocm_xio_page_address(struct page *page);
 struct page *rocm_xio_page_after(struct page *page, size_t n);
@@ -42,6 +49,16 @@ struct file *rocm_xio_uring_file(struct io_uring_cmd *cmd);
 bool rocm_xio_uring_must_not_block(unsigned int issue_flags);
 bool rocm_xio_uring_is_cancel(unsigned int issue_flags);
 void rocm_xio_uring_mark_cancelable(struct io_uring_cmd *cmd, unsigned int issue_flags);
+void rocm_xio_uring_fail(struct io_uring_cmd *cmd, int error, unsigned int issue_flags);
 void rocm_xio_uring_complete(struct io_uring_cmd *cmd, void *data, int (*finish)(void *data, bool dead));
+u32 rocm_xio_iommu_gaps(struct device *dev);
+int rocm_xio_use_unconfined(void);
+void rocm_xio_set_master(struct device *dev, bool on);
+bool rocm_xio_has_memory_bar(struct pci_dev *pdev, int bar);
+struct dentry *rocm_xio_debugfs_create(const char *name, void *xio);
+void rocm_xio_debugfs_remove(struct dentry *dir);
+
+/* Written in Rust. */
+void rocm_xio_counters(struct seq_file *m, void *xio);
 
 #endif

@@ -36,6 +36,12 @@ impl Command {
         self.0 as usize
     }
 
+    /// Completes the command with an error, within the call that issued it.
+    pub(super) fn fail(self, error: Error, issue_flags: ffi::c_uint) {
+        // SAFETY: By the type invariant the command is alive and not completed; the flags are the issuing call's.
+        unsafe { shim::rocm_xio_uring_fail(self.0, error.to_errno(), issue_flags) };
+    }
+
     /// Completes the command with what `result` gives.
     pub(crate) fn complete<T: Finish>(self, result: KBox<T>) {
         // SAFETY: By the type invariant the command is alive and not completed; `finish` takes the box back.

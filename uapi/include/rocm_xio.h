@@ -74,8 +74,26 @@ extern "C" {
 /* Direct queues: everybody may have them, the module was loaded with unsafe_direct=1. */
 #define XIO_DIRECT_UNSAFE 2U
 
-/* Direct queues: refused (EPERM), nothing confines the device. */
+/*
+ * Direct queues: refused (EPERM), nothing confines the device; @unconfined says what is
+ * missing.
+ */
 #define XIO_DIRECT_REFUSED 3U
+
+/* Not confined: addresses are not translated. */
+#define XIO_UNCONFINED_NOT_TRANSLATED 1U
+
+/* Not confined: other devices share the IOMMU group, and so what is mapped. */
+#define XIO_UNCONFINED_GROUP 2U
+
+/*
+ * Not confined: interrupts are not remapped, so a write to memory can be any interrupt. The
+ * module's parameter unsafe_interrupts=1 accepts that, as vfio's allow_unsafe_interrupts does.
+ */
+#define XIO_UNCONFINED_INTERRUPTS 4U
+
+/* Not confined: the firmware has memory mapped for the device. */
+#define XIO_UNCONFINED_RESERVED 8U
 
 /* Kind of queue: direct. */
 #define XIO_QUEUE_KIND_DIRECT 1U
@@ -167,6 +185,8 @@ extern "C" {
  * @mediated_depth: Commands of all clients that the kernel's queue holds at a time.
  * @max_user_memory: Limit in bytes on all memory of one user.
  * @max_client_queues: Limit on the queues of one client.
+ * @unconfined: %XIO_UNCONFINED_*: what keeps the IOMMU from confining the device, at this
+ *   moment; 0 when it does.
  * @reserved: Zero.
  *
  * Errors: %EINVAL (size, flags), %E2BIG, %EFAULT, %ENODEV (the controller is gone).
@@ -206,7 +226,8 @@ struct xio_get_info {
 	__u32 mediated_depth;
 	__u64 max_user_memory;
 	__u32 max_client_queues;
-	__u32 reserved[11];
+	__u32 unconfined;
+	__u32 reserved[10];
 };
 
 /* Request with &struct xio_get_info. */
@@ -282,8 +303,8 @@ struct xio_get_namespace {
  * Errors: %EINVAL (size, flags, @entries below 2 or above the limit, reserved), %E2BIG,
  * %EFAULT, %ENODEV, %EPERM (direct queues are refused: see @direct of &struct xio_get_info),
  * %EBUSY (another client has memory or queues on the controller), %ENOSPC (no queue left),
- * %EBADF (eventfd), %ENOMEM, %EDQUOT (@max_client_memory, @max_user_memory or
- * @max_client_queues), %EIO (refused by the controller), %ETIMEDOUT.
+ * %EBADF (eventfd), %ENOMEM, %EDQUOT (@max_client_memory, @max_user_memory, @max_client_queues,
+ * or too many objects), %EIO (refused by the controller), %ETIMEDOUT.
  */
 struct xio_queue_create {
 	__u32 size;

@@ -48,8 +48,18 @@ constants! {
     DIRECT_RAWIO: u32 = 1;
     /// Direct queues: everybody may have them, the module was loaded with unsafe_direct=1.
     DIRECT_UNSAFE: u32 = 2;
-    /// Direct queues: refused (EPERM), nothing confines the device.
+    /// Direct queues: refused (EPERM), nothing confines the device; `unconfined` says what is missing.
     DIRECT_REFUSED: u32 = 3;
+
+    /// Not confined: addresses are not translated.
+    UNCONFINED_NOT_TRANSLATED: u32 = 1 << 0;
+    /// Not confined: other devices share the IOMMU group, and so what is mapped.
+    UNCONFINED_GROUP: u32 = 1 << 1;
+    /// Not confined: interrupts are not remapped, so a write to memory can be any interrupt. The module's parameter
+    /// unsafe_interrupts=1 accepts that, as vfio's allow_unsafe_interrupts does.
+    UNCONFINED_INTERRUPTS: u32 = 1 << 2;
+    /// Not confined: the firmware has memory mapped for the device.
+    UNCONFINED_RESERVED: u32 = 1 << 3;
 
     /// Kind of queue: direct.
     QUEUE_KIND_DIRECT: u32 = 1 << 0;
@@ -164,8 +174,10 @@ structures! {
         max_user_memory: u64,
         /// Limit on the queues of one client.
         max_client_queues: u32,
+        /// `UNCONFINED_*`: what keeps the IOMMU from confining the device, at this moment; 0 when it does.
+        unconfined: u32,
         /// Zero.
-        reserved: [u32; 11],
+        reserved: [u32; 10],
     }
 
     /// A namespace with the Key Value command set, read from the controller at this moment.
@@ -214,7 +226,7 @@ structures! {
     /// Errors: `EINVAL` (size, flags, `entries` below 2 or above the limit, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
     /// `EPERM` (direct queues are refused: see `direct` of `xio_get_info`), `EBUSY` (another client has memory or
     /// queues on the controller), `ENOSPC` (no queue left), `EBADF` (eventfd), `ENOMEM`, `EDQUOT` (`max_client_memory`,
-    /// `max_user_memory` or `max_client_queues`), `EIO` (refused by the
+    /// `max_user_memory`, `max_client_queues`, or too many objects), `EIO` (refused by the
     /// controller), `ETIMEDOUT`.
     struct QueueCreate = "xio_queue_create", request QUEUE_CREATE = 0x02 {
         /// Size of this structure.

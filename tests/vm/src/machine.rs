@@ -36,6 +36,7 @@ pub struct Machine {
     pub(crate) qemu: Vec<String>,
     pub(crate) files: Vec<(PathBuf, String)>,
     pub(crate) spare_controllers: usize,
+    pub(crate) one_slot: bool,
 }
 
 impl Default for Machine {
@@ -59,6 +60,7 @@ impl Machine {
             qemu: Vec::new(),
             files: Vec::new(),
             spare_controllers: 0,
+            one_slot: false,
         }
     }
 
@@ -89,6 +91,13 @@ impl Machine {
     pub fn spare_controller(mut self, options: &[&str]) -> Self {
         self.spare_controllers += 1;
         self.controller(options)
+    }
+
+    /// Makes the controllers functions of one device, and so one IOMMU group.
+    #[must_use]
+    pub fn one_slot(mut self) -> Self {
+        self.one_slot = true;
+        self
     }
 
     /// QEMU's own NVMe disk of 64 MiB (an ordinary block controller, not Key-Value).
@@ -169,8 +178,13 @@ impl Machine {
             let socket = dir.join(format!("s{index}"));
             // The default message timeout of 5 s is soon over on a busy host, and then the device is lost.
             arguments.push("-device".to_owned());
+            let place = if self.one_slot {
+                format!(r#""addr":"0x8.{index}","multifunction":true,"#)
+            } else {
+                String::new()
+            };
             arguments.push(format!(
-                r#"{{"driver":"vfio-user-pci","id":"vfu{index}","x-msg-timeout":60000,"socket":{{"type":"unix","path":"{}"}}}}"#,
+                r#"{{"driver":"vfio-user-pci",{place}"id":"vfu{index}","x-msg-timeout":60000,"socket":{{"type":"unix","path":"{}"}}}}"#,
                 socket.display()
             ));
         }

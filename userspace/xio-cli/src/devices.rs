@@ -7,7 +7,7 @@ use crate::{open, output};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
-use xio::{Controller, Path};
+use xio::{Controller, Direct, Path};
 
 /// A namespace for printing.
 #[derive(Debug, Serialize)]
@@ -118,7 +118,10 @@ fn report(global: &Global, controller: &Controller) -> Result<Report, Failure> {
         module_abi: info.raw().abi_version,
         iommu: info.iommu().to_string(),
         direct: info.direct().allowed(),
-        direct_reason: info.direct().to_string(),
+        direct_reason: match info.direct() {
+            Direct::Refused => format!("{}: {}", Direct::Refused, info.unconfined()),
+            allowed => allowed.to_string(),
+        },
         mediated: info.mediated(),
         path: path.to_string(),
         max_queue_entries: info.max_queue_entries(),

@@ -4,6 +4,7 @@
 
 use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::error::{os, Error, Result};
+use crate::info::Unconfined;
 use crate::mapping::{Doorbell, Region};
 use crate::uring::UringCalls;
 use nix::errno::Errno;
@@ -145,7 +146,8 @@ impl Device {
         match errno {
             Errno::EPERM => match self.info() {
                 Ok(info) if info.direct == uapi::DIRECT_REFUSED => {
-                    Error::DirectRefused { iommu: info.iommu.into() }
+                    let missing = Unconfined(info.unconfined);
+                    Error::DirectRefused { iommu: info.iommu.into(), missing }
                 }
                 Ok(info) => Error::Refused(info.direct.into()),
                 Err(error) => error,

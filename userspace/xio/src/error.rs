@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong: each error names the limit that was hit and what can be done.
 
-use crate::info::{Direct, Iommu};
+use crate::info::{Direct, Iommu, Unconfined};
 use nvme_kv::{Key, Status};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,13 +46,15 @@ pub enum Error {
     },
     /// Direct queues are refused to this client.
     #[error(
-        "direct queues are refused because no IOMMU confines the device (IOMMU: {iommu}): boot with intel_iommu=on \
-         or amd_iommu=on and without iommu=pt, or run with CAP_SYS_RAWIO, or load the module with unsafe_direct=1, \
-         which lets every client reach all of memory through the device"
+        "direct queues are refused because no IOMMU confines the device (IOMMU: {iommu}; {missing}): {}; or use the mediated \
+         path, which needs none; or run with CAP_SYS_RAWIO, or load the module with unsafe_direct=1, which lets every \
+         client reach all of memory through the device", missing.remedy()
     )]
     DirectRefused {
         /// What there is.
         iommu: Iommu,
+        /// What is missing.
+        missing: Unconfined,
     },
     /// Direct queues should be allowed, the controller said, but were refused.
     #[error("direct queues were refused although they are allowed ({0}): permissions changed meanwhile, try again")]

@@ -22,6 +22,62 @@ pub enum Iommu {
     Other(u32),
 }
 
+/// What keeps an IOMMU from confining the device; nothing when it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unconfined(pub u32);
+
+impl Unconfined {
+    /// What each bit means, and what to do about it.
+    const BITS: [(u32, &'static str, &'static str); 4] = [
+        (
+            uapi::UNCONFINED_NOT_TRANSLATED,
+            "addresses are not translated",
+            "boot with intel_iommu=on or amd_iommu=on and without iommu=pt",
+        ),
+        (
+            uapi::UNCONFINED_GROUP,
+            "other devices share its IOMMU group",
+            "put the controller into another slot",
+        ),
+        (
+            uapi::UNCONFINED_INTERRUPTS,
+            "interrupts are not remapped",
+            "switch interrupt remapping on, or accept it with the module's unsafe_interrupts=1",
+        ),
+        (
+            uapi::UNCONFINED_RESERVED,
+            "the firmware has memory mapped for it",
+            "have the firmware let go of it",
+        ),
+    ];
+
+    fn join(
+        self,
+        f: &mut fmt::Formatter<'_>,
+        each: impl Fn(&(u32, &'static str, &'static str)) -> &'static str,
+    ) -> fmt::Result {
+        let parts: Vec<_> = Self::BITS.iter().filter(|(bit, ..)| self.0 & bit != 0).map(each).collect();
+        f.pad(&parts.join(", "))
+    }
+
+    /// What to do about it, to be printed.
+    pub fn remedy(self) -> impl fmt::Display {
+        struct Remedy(Unconfined);
+        impl fmt::Display for Remedy {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.join(f, |(_, _, remedy)| remedy)
+            }
+        }
+        Remedy(self)
+    }
+}
+
+impl fmt::Display for Unconfined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.join(f, |(_, what, _)| what)
+    }
+}
+
 /// Whether this process may have direct queues at this moment, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direct {
@@ -143,6 +199,11 @@ impl Info {
     /// What confines the device.
     pub fn iommu(&self) -> Iommu {
         self.raw.iommu.into()
+    }
+
+    /// What keeps the IOMMU from confining it.
+    pub const fn unconfined(&self) -> Unconfined {
+        Unconfined(self.raw.unconfined)
     }
 
     /// Whether this process may have direct queues, and why.

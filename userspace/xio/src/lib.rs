@@ -51,7 +51,7 @@ pub use buffer::{Buffer, Slice};
 pub use command::{Completion, Operation, Token};
 pub use controller::Controller;
 pub use error::{Error, LimitBy, Result};
-pub use info::{Direct, Info, Iommu, Namespace};
+pub use info::{Direct, Info, Iommu, Namespace, Unconfined};
 pub use kv::{Kv, KvOptions};
 pub use list::Pages;
 pub use mediated::MediatedQueue;

@@ -173,6 +173,9 @@ fn limits() -> Result<()> {
     node.queue_destroy(queues[0].handle)?;
     let again = node.queue_create(2, -1)?;
     ensure!(again.qid == queues[0].qid, "a queue that was destroyed can be made again");
+    // Objects are counted, too: creating them takes the kernel time.
+    let many = (0..2000).find_map(|_| node.buffer_alloc(4096).err());
+    ensure!(many == Some(Errno::EDQUOT), "2000 buffers: {many:?}");
     Queue::new(&Node::open(NODE)?, 2).err().context("another client got a queue")?;
     Ok(())
 }

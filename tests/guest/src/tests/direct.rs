@@ -17,42 +17,61 @@ pub const CLIENTS: &[(&str, Client)] = &[
     ("direct-freed", |_| freed()),
 ];
 
-/// The machine has no IOMMU, or one that passes everything through (argument `identity`).
+/// The machine has no IOMMU, or one that passes everything through (argument `identity`), does not remap
+/// interrupts (`interrupts`), or has the controller in a group with another (`group`).
 pub fn run(report: &mut Report, arguments: &[&str]) {
-    let kind = if arguments.contains(&"identity") { xio_uapi::IOMMU_IDENTITY } else { xio_uapi::IOMMU_NONE };
+    let untranslated = xio_uapi::UNCONFINED_NOT_TRANSLATED;
+    let (kind, gap) = match arguments {
+        ["identity"] => (xio_uapi::IOMMU_IDENTITY, untranslated),
+        ["interrupts"] => (xio_uapi::IOMMU_TRANSLATED_LAZY, xio_uapi::UNCONFINED_INTERRUPTS),
+        ["group"] => (xio_uapi::IOMMU_TRANSLATED, xio_uapi::UNCONFINED_GROUP),
+        _ => (xio_uapi::IOMMU_NONE, untranslated),
+    };
+    let (missing, remedy) = match gap {
+        xio_uapi::UNCONFINED_INTERRUPTS => ("interrupts are not remapped", "unsafe_interrupts=1"),
+        xio_uapi::UNCONFINED_GROUP => ("share its IOMMU group", "another slot"),
+        _ => ("addresses are not translated", "intel_iommu=on"),
+    };
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
-    report.case("nothing_is_said_to_confine_the_device", |_| {
+    report.case("what_is_missing_is_said", |_| {
         let info = Node::open(NODE)?.info()?;
         ensure!(info.iommu == kind, "iommu {}", info.iommu);
+        ensure!(info.unconfined & gap != 0, "unconfined {:#x}", info.unconfined);
         Ok(())
     });
     report.case("ordinary_user_is_refused", |_| session::run(&["direct-refused"]).map(drop));
     report.case("command_says_why_and_what_to_do", |_| {
         let refused = user::run(&["xio", "--path", "direct", "kv", "exist", "key"])?.expect_code(7)?;
-        for word in ["IOMMU", "unsafe_direct", "CAP_SYS_RAWIO"] {
+        for word in ["IOMMU", missing, remedy, "unsafe_direct", "CAP_SYS_RAWIO", "mediated"] {
             ensure!(refused.stderr.contains(word), "the message does not name {word}: {}", refused.stderr);
         }
         Ok(())
     });
     report.case("command_works_by_way_of_the_kernel", |_| {
         let listed = user::run(&["xio", "list"])?.expect_success()?.text();
-        ensure!(listed.contains("yes       no (no IOMMU confines the device)"), "{listed}");
+        let told = listed.contains("yes       no (") && listed.contains(missing);
+        ensure!(told, "it must name {missing:?}: {listed}");
         let info = user::run(&["xio", "info"])?.expect_success()?.text();
         ensure!(info.contains("Path              mediated"), "{info}");
         let missing = user::run(&["xio", "-v", "kv", "exist", "key"])?.expect_code(3)?;
         ensure!(missing.stderr.contains("path: mediated"), "{}", missing.stderr);
         user::run(&["xio", "kv", "selftest"])?.expect_success().map(drop)
     });
-    report.case("rawio_may", |_| session::run_as_root(&["life-work"]).map(drop));
-    report.case("freed_memory_is_kept_while_a_queue_could_reach_it", |_| {
-        session::run_as_root(&["direct-freed"]).map(drop)
+    report.case("rawio_may_and_that_taints", |_| {
+        ensure!(!is_tainted_by_user()?, "tainted before");
+        session::run_as_root(&["life-work"])?;
+        ensure!(is_tainted_by_user()?, "an unconfined device in use does not taint the kernel");
+        Ok(())
     });
+    if gap == untranslated {
+        report.case("freed_memory_is_kept_while_a_queue_could_reach_it", |_| {
+            session::run_as_root(&["direct-freed"]).map(drop)
+        });
+    }
     report.case("nothing_is_left", |_| life::nothing_is_left());
     report.case("unsafe_direct_lets_everybody", |_| {
         kernel::rmmod("rocm_xio").context("rmmod")?;
-        ensure!(!is_tainted_by_user()?, "tainted before");
         kernel::load_rocm_xio("unsafe_direct=1")?;
-        ensure!(is_tainted_by_user()?, "unsafe_direct=1 does not taint the kernel");
         session::run(&["direct-unsafe"])?;
         session::run(&["life-work"]).map(drop)
     });

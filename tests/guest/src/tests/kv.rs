@@ -5,7 +5,7 @@
 use crate::kernel;
 use crate::report::Report;
 use crate::session::{self, Client, Session};
-use crate::tests::{bench, life};
+use crate::tests::life;
 use crate::user;
 use anyhow::{ensure, Context, Result};
 use std::time::{Duration, Instant};
@@ -23,7 +23,6 @@ pub const CLIENTS: &[(&str, Client)] = &[
     ("kv-turn", turn),
     ("kv-limits", limits),
     ("kv-own", own),
-    ("kv-bench", |_| benchmark()),
 ];
 
 /// The first controller has default limits.
@@ -375,30 +374,5 @@ fn limits(way: &[&str]) -> Result<()> {
     drop(kv);
     let none = Kv::open(&controller, Some(9));
     ensure!(matches!(none, Err(Error::NoNamespace { nsid: 9 })), "namespace 9: {none:?}");
-    Ok(())
-}
-
-/// 4 KiB over the mapped queue.
-fn benchmark() -> Result<()> {
-    let controller = Controller::open(kernel::NODE)?;
-    let namespace = controller.first_namespace()?;
-    let mut queue = controller.queue(QueueOptions::default())?;
-    let buffer = controller.alloc(4096)?;
-    let (key, slice) = ("bench".parse()?, buffer.slice(..)?);
-    println!(
-        "{}",
-        bench::line("mapped queue, Store", || Ok(queue.store(
-            &namespace,
-            &key,
-            &slice,
-            Default::default()
-        )?))?
-    );
-    println!(
-        "{}",
-        bench::line("mapped queue, Retrieve", || {
-            Ok(queue.retrieve(&namespace, &key, &slice, Default::default()).map(drop)?)
-        })?
-    );
     Ok(())
 }

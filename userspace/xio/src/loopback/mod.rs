@@ -13,7 +13,7 @@ mod poller;
 use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::controller::Controller;
 use crate::error::{os, Error, Result};
-use crate::info::Iommu;
+use crate::info::{Iommu, Unconfined};
 use crate::mapping::{Doorbell, Region};
 use arena::{Arena, DoorbellMemory, Mapped};
 use buffer::Allocation;
@@ -129,7 +129,10 @@ impl Loopback {
     fn admit_direct(&self) -> Result<()> {
         match self.surroundings() {
             Surroundings::Alone => Ok(()),
-            Surroundings::Unconfined => Err(Error::DirectRefused { iommu: Iommu::None }),
+            Surroundings::Unconfined => {
+                let missing = Unconfined(uapi::UNCONFINED_NOT_TRANSLATED);
+                Err(Error::DirectRefused { iommu: Iommu::None, missing })
+            }
             Surroundings::OtherHasMemory | Surroundings::OtherHasQueues => Err(Error::Busy),
         }
     }
@@ -242,6 +245,7 @@ impl Backend for Loopback {
         if self.surroundings() == Surroundings::Unconfined {
             (info.iommu, info.direct) = (uapi::IOMMU_NONE, uapi::DIRECT_REFUSED);
             info.queue_kinds = uapi::QUEUE_KIND_MEDIATED;
+            info.unconfined = uapi::UNCONFINED_NOT_TRANSLATED;
         }
         Ok(info)
     }
