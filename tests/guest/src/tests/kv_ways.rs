@@ -8,12 +8,13 @@ use crate::tests::{kv, life};
 use crate::{kernel, user};
 use anyhow::{ensure, Context, Result};
 use std::time::Duration;
-use xio::{Controller, Error, Memory, Operation, RetrieveOptions, Status, StoreOptions};
+use xio::{Controller, Error, Key, Memory, Operation, RetrieveOptions, Status, StoreOptions};
 
 pub const CLIENTS: &[(&str, Client)] = &[
     ("ways-share", share),
     ("ways-hold", |way| kv::open(way).and_then(|_kv| session::ready())),
     ("ways-batch", |_| batch()),
+    ("ways-ring", |_| ring()),
     ("ways-interrupted", |_| interrupted()),
     ("ways-memlock", |_| memory_lock()),
     ("ways-read-only", |_| read_only()),
@@ -30,7 +31,7 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
             });
         }
     }
-    for name in ["ways-batch", "ways-interrupted", "ways-memlock", "ways-read-only"] {
+    for name in ["ways-batch", "ways-ring", "ways-interrupted", "ways-memlock", "ways-read-only"] {
         report.case(&name.replace('-', "_"), |_| session::run(&[name]).map(drop));
     }
     report.case("eight_processes_at_once", |_| eight());
@@ -99,7 +100,7 @@ fn batch() -> Result<()> {
     let controller = Controller::open(kernel::NODE)?;
     let namespace = controller.first_namespace()?;
     let (from, into) = (controller.alloc(300 * 64)?, controller.register(Memory::new(300 * 64)?)?);
-    let key = |n: usize| xio::Key::new(&[b'b', n as u8, (n >> 8) as u8]);
+    let key = |n: usize| Key::new(&[b'b', n as u8, (n >> 8) as u8]);
     let place = |n: usize| n * 64..n * 64 + 1 + n % 64;
     let (mut stores, mut retrieves, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..300 {
@@ -127,6 +128,59 @@ fn batch() -> Result<()> {
         ensure!(done?.status.is_success(), "Delete");
     }
     Ok(())
+}
+
+/// Many commands in flight over io_uring, each value checked; then a ring that goes with commands under way.
+fn ring() -> Result<()> {
+    const DEPTH: usize = 600;
+    const TOTAL: usize = 6000;
+    let controller = Controller::open(kernel::NODE)?;
+    let namespace = controller.first_namespace()?;
+    let mut ring = controller.mediated_ring(DEPTH)?;
+    let buffer = controller.register(Memory::new(DEPTH * 64)?)?;
+    let mut places: Vec<usize> = (0..DEPTH).collect();
+    let mut expected = std::collections::HashMap::new();
+    // First all are stored, then all are retrieved.
+    for store in [true, false] {
+        let (mut submitted, mut done) = (0, 0);
+        while done < TOTAL {
+            while submitted < TOTAL && ring.free() > 0 {
+                let place = places.pop().context("no place")?;
+                let slice = buffer.slice(place * 64..(place + 1) * 64)?;
+                let operation = if store {
+                    buffer.write(place * 64, &kv::value(submitted as u32, 64))?;
+                    Operation::store(ring_key(submitted)?, slice)
+                } else {
+                    buffer.write(place * 64, &[0; 64])?;
+                    Operation::retrieve(ring_key(submitted)?, slice)
+                };
+                expected.insert(ring.submit(&namespace, operation)?, (submitted, place));
+                submitted += 1;
+            }
+            ensure!(ring.wait_any(Duration::from_secs(30))?, "nothing comes after {done}");
+            while let Some((token, result)) = ring.poll()? {
+                let (n, place) = expected.remove(&token).context("an answer to nothing")?;
+                ensure!(result?.status.is_success(), "command {n}");
+                let mut back = [0; 64];
+                buffer.read(place * 64, &mut back)?;
+                ensure!(back[..] == kv::value(n as u32, 64), "value {n} is wrong");
+                places.push(place);
+                done += 1;
+            }
+        }
+    }
+    for n in 0..DEPTH {
+        ring.submit(&namespace, Operation::Delete { key: ring_key(n)? })?;
+    }
+    ring.ring()?;
+    drop(ring);
+    let mut kv = kv::open(&["mediated", "coherent"])?;
+    ensure!(!kv.exist(&ring_key(DEPTH - 1)?)?, "dropping waits for what is under way");
+    (DEPTH..TOTAL).try_for_each(|n| Ok(kv.delete(&ring_key(n)?)?))
+}
+
+fn ring_key(n: usize) -> Result<Key> {
+    Ok(Key::new(&[b'r', n as u8, (n >> 8) as u8])?)
 }
 
 /// A signal ends a call; what was asked for may be done or not, and the next call works.

@@ -60,6 +60,7 @@ const GROUPS: &[(&str, Group)] = &[
 /// The clients of all groups.
 const CLIENTS: &[&[(&str, Client)]] = &[
     abi::CLIENTS,
+    bench::CLIENTS,
     direct::CLIENTS,
     kv::CLIENTS,
     kv_ways::CLIENTS,
