@@ -367,7 +367,7 @@ fn limits(way: &[&str]) -> Result<()> {
     kv.store(&key(stored)?, &value(stored, 32 << 10), StoreOptions::default())?;
     // Another namespace is another place.
     let keys = (1..=stored).map(key).collect::<Result<Vec<_>, _>>()?;
-    let mut other = Kv::with_options(&controller, Some(3), options(&controller, way)?)?;
+    let mut other = Kv::with_options(&kv.controller().clone(), Some(3), options(&controller, way)?)?;
     ensure!(!other.exist(&keys[0])?, "a key of namespace 2 is in namespace 3");
     drop(other);
     keys.iter().try_for_each(|key| kv.delete(key))?;
