@@ -2,6 +2,7 @@
 //! Commands that the kernel submits.
 
 use crate::backend::Backend;
+use crate::buffer::Slice;
 use crate::command::{Completion, Operation, Token};
 use crate::error::{os, Error, Result};
 use crate::info::Namespace;
@@ -9,7 +10,7 @@ use crate::queue::blocking_calls;
 use nix::errno::Errno;
 use nvme_kv::Status;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xio_uapi::KvEntry;
 
 /// For how long calls wait unless told otherwise.
@@ -56,26 +57,42 @@ impl MediatedQueue {
     }
 
     /// Runs commands, up to 256 in one system call, and waits for all of them; what became of each, in the order of the
-    /// operations. The controller carries those of one call out in any order. A failed one does not stop the others.
+    /// operations. The controller carries those of one call out in any order. A failed one does not stop the others; a signal
+    /// or the deadline, which is one for all, does.
     pub fn execute_batch(
         &mut self,
         namespace: &Namespace,
         operations: &[Operation],
     ) -> Vec<Result<Completion>> {
-        operations
-            .chunks(xio_uapi::MAX_SUBMIT as usize)
-            .flat_map(|operations| self.call(namespace, operations))
-            .collect()
+        let until = Instant::now() + self.timeout;
+        let (mut results, mut ended) = (Vec::with_capacity(operations.len()), false);
+        for operations in operations.chunks(xio_uapi::MAX_SUBMIT as usize) {
+            let left = until.saturating_duration_since(Instant::now());
+            if ended || left.is_zero() {
+                results.extend(operations.iter().map(|o| Err(Error::NotStarted { what: o.name() })));
+                continue;
+            }
+            let called = self.call(namespace, operations, left);
+            ended =
+                called.iter().any(|r| matches!(r, Err(Error::Interrupted { .. } | Error::NotStarted { .. })));
+            results.extend(called);
+        }
+        results
     }
 
     /// One call.
-    fn call(&mut self, namespace: &Namespace, operations: &[Operation]) -> Vec<Result<Completion>> {
+    fn call(
+        &mut self,
+        namespace: &Namespace,
+        operations: &[Operation],
+        timeout: Duration,
+    ) -> Vec<Result<Completion>> {
         let checked: Vec<Result<KvEntry>> =
             operations.iter().map(|operation| check(&self.backend, namespace, operation)).collect();
         let mut entries: Vec<KvEntry> = checked.iter().flatten().copied().collect();
         let called = match entries.as_mut_slice() {
             [] => Ok(()),
-            entries => self.backend.submit(entries, self.timeout),
+            entries => self.backend.submit(entries, timeout),
         };
         let mut answers = entries.iter();
         let mut results = Vec::with_capacity(operations.len());
@@ -91,11 +108,7 @@ impl MediatedQueue {
                     answer(token, what, entry, self.timeout)
                 }),
             };
-            if let (Err(Error::Timeout { .. } | Error::Interrupted { .. }), Some(slice)) =
-                (&result, operation.slice())
-            {
-                slice.buffer().keep_from_users();
-            }
+            guard_memory(&result, operation.slice());
             results.push(result);
         }
         results
@@ -136,6 +149,18 @@ pub(crate) fn answer(
         Errno::EACCES => Err(Error::ReadOnly),
         Errno::ENOENT => Err(Error::BufferGone),
         errno => Err(os(what, errno)),
+    }
+}
+
+/// Keeps memory from being given out as plain memory when the controller may still work in it: then nobody tells when it
+/// is done.
+pub(crate) fn guard_memory(result: &Result<Completion>, memory: Option<&Slice>) {
+    let may_go_on = matches!(
+        result,
+        Err(Error::Timeout { .. } | Error::Interrupted { .. } | Error::Gone | Error::Os { .. })
+    );
+    if let Some(slice) = memory.filter(|_| may_go_on) {
+        slice.buffer().keep_from_users();
     }
 }
 

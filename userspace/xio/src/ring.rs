@@ -6,7 +6,7 @@ use crate::buffer::Slice;
 use crate::command::{Completion, Operation, Token};
 use crate::error::{Error, Result};
 use crate::info::Namespace;
-use crate::mediated::{answer, call_error, check};
+use crate::mediated::{answer, call_error, check, guard_memory};
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -194,10 +194,7 @@ impl MediatedRing {
     fn done(&mut self, done: &Done) {
         let commands = self.flight.remove(&done.id).unwrap_or_default();
         self.in_flight -= commands.len();
-        for (n, Command { token, what, .. }) in commands.into_iter().enumerate() {
-            if self.given_up.remove(&token) {
-                continue;
-            }
+        for (n, Command { token, what, memory }) in commands.into_iter().enumerate() {
             let result = match (done.result, done.entries.get(n)) {
                 (Ok(()), Some(entry)) => answer(token, what, entry, Duration::ZERO),
                 (Ok(()), None) => Err(Error::NotStarted { what }),
@@ -205,7 +202,10 @@ impl MediatedRing {
                 (Err(Errno::ECANCELED | Errno::EINTR), _) => Err(Error::Interrupted { what }),
                 (Err(errno), _) => Err(call_error(what, errno)),
             };
-            self.ready.push_back((token, result));
+            guard_memory(&result, memory.as_ref());
+            if !self.given_up.remove(&token) {
+                self.ready.push_back((token, result));
+            }
         }
     }
 }

@@ -147,7 +147,11 @@ fn a_mediated_deadline_leaves_commands_under_way_and_says_which() {
         results[3..].iter().all(|r| matches!(r, Err(Error::NotStarted { what: "Store" }))),
         "{results:?}"
     );
-    drop(operations);
+    // Further calls are not made.
+    let many: Vec<Operation> = (0..600).map(|_| store()).collect();
+    let results = queue.execute_batch(&ns, &many);
+    assert!(results.len() == 600 && results.iter().all(|r| matches!(r, Err(Error::NotStarted { .. }))));
+    drop((operations, many));
     assert!(buffer.get_mut().is_none(), "the controller may still read it");
     // The memory goes, for this process; for the controller it stays until it has answered.
     drop(buffer);
