@@ -29,6 +29,13 @@ const fn case(name: &'static str, guest: &'static str, machine: fn() -> Machine)
 /// For the IOMMUs of QEMU that do not remap interrupts: the module is loaded with unsafe_interrupts=1.
 const ACCEPT: &str = "xio.unsafe_interrupts";
 
+/// The machine of the demonstration.
+#[must_use]
+pub fn demo() -> Machine {
+    let options = ["--max-value", "67108864", "--capacity", "268435456"];
+    Machine::new().iommu(Iommu::Intel).controller(&options).kernel_image("/data/vmlinuz").timeout(300)
+}
+
 /// All cases, in the order in which they run.
 pub const CASES: &[Case] = &[
     case("smoke", "smoke", || Machine::new().nvme_disk()),
@@ -38,6 +45,7 @@ pub const CASES: &[Case] = &[
     case("claim", "claim", || {
         Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&["--css", "nvm"]).controller(&[])
     }),
+    case("demo", "demo", demo),
     case("kv", "kv", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("kv-dstrd10", "kv", || {
         Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"]).timeout(300)

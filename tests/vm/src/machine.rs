@@ -35,6 +35,7 @@ pub struct Machine {
     pub(crate) timeout: Duration,
     pub(crate) qemu: Vec<String>,
     pub(crate) files: Vec<(PathBuf, String)>,
+    pub(crate) kernel_image: Option<String>,
     pub(crate) spare_controllers: usize,
     pub(crate) one_slot: bool,
 }
@@ -59,6 +60,7 @@ impl Machine {
             timeout: Duration::from_secs(120),
             qemu: Vec::new(),
             files: Vec::new(),
+            kernel_image: None,
             spare_controllers: 0,
             one_slot: false,
         }
@@ -139,6 +141,13 @@ impl Machine {
     #[must_use]
     pub fn file(mut self, host: impl Into<PathBuf>, guest: &str) -> Self {
         self.files.push((host.into(), guest.to_owned()));
+        self
+    }
+
+    /// Puts the kernel's own image at `guest` in the initial RAM disk, for want of a large file.
+    #[must_use]
+    pub fn kernel_image(mut self, guest: &str) -> Self {
+        self.kernel_image = Some(guest.to_owned());
         self
     }
 

@@ -102,6 +102,11 @@ impl Buffer {
         self.inner.late.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a command that nobody waits for may still use it.
+    pub(crate) fn is_late(&self) -> bool {
+        self.inner.late.load(Ordering::Relaxed)
+    }
+
     /// Address of the first byte in this process, for code outside this library (such as a GPU runtime) that
     /// registers the memory. Valid while a clone of the buffer exists; who writes through it sees to it that
     /// nobody uses [`Buffer::get_mut`] meanwhile.

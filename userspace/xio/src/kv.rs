@@ -111,7 +111,8 @@ impl Kv {
         self.namespace.check_value(key, value.len() as u64)?;
         let slice = self.room(value.len() as u64)?.slice(..value.len())?;
         slice.buffer().write(0, value)?;
-        self.queue.store(&self.namespace, key, &slice, options)
+        let stored = self.queue.store(&self.namespace, key, &slice, options);
+        stored.map_err(|error| error.with_capacity(self.namespace.capacity()))
     }
 
     /// Retrieves a whole value.
@@ -195,24 +196,31 @@ impl Kv {
 
     /// The buffer, made larger if it has less than `len` bytes.
     fn room(&mut self, len: u64) -> Result<Buffer> {
+        // A command that was given up may still read or write the buffer: it keeps it, and others get another.
+        if self.queue.poisoned() > 0 || self.buffer.as_ref().is_some_and(Buffer::is_late) {
+            self.buffer = None;
+        }
         if let Some(buffer) = self.buffer.as_ref().filter(|b| b.len() as u64 >= len) {
             return Ok(buffer.clone());
         }
         let limit = self.controller.info()?.max_buffer();
-        let len = len.max(SMALLEST).next_power_of_two().min(limit).max(len);
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        // The old one goes last, so that there is always one; first, where there is a limit on both together.
-        let buffer = match self.allocate(len) {
-            Err(Error::Quota { .. } | Error::MemoryLock { .. }) if self.buffer.take().is_some() => {
-                self.allocate(len)?
+        let rounded = len.max(SMALLEST).next_power_of_two().min(limit).max(len);
+        let mut allocated = self.allocate(rounded);
+        for len in [rounded, len.max(1)] {
+            if !matches!(allocated, Err(Error::Quota { .. } | Error::MemoryLock { .. })) {
+                break;
             }
-            allocated => allocated?,
-        };
+            // What is left of the limit may be enough without the old one, or for no more than is needed.
+            self.buffer = None;
+            allocated = self.allocate(len);
+        }
+        let buffer = allocated?;
         self.buffer = Some(buffer.clone());
         Ok(buffer)
     }
 
-    fn allocate(&self, len: usize) -> Result<Buffer> {
+    fn allocate(&self, len: u64) -> Result<Buffer> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
         match self.memory {
             MemoryKind::Coherent => self.controller.alloc(len),
             MemoryKind::Pinned => self.controller.register(Memory::new(len)?),

@@ -6,7 +6,7 @@ use crate::buffer::Slice;
 use crate::command::{Completion, Operation, Token};
 use crate::error::{os, Error, Result};
 use crate::info::Namespace;
-use crate::queue::blocking_calls;
+use crate::queue::{blocking_calls, FOREVER};
 use nix::errno::Errno;
 use nvme_kv::Status;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl MediatedQueue {
         namespace: &Namespace,
         operations: &[Operation],
     ) -> Vec<Result<Completion>> {
-        let until = Instant::now() + self.timeout;
+        let until = Instant::now() + self.timeout.min(FOREVER);
         let (mut results, mut ended) = (Vec::with_capacity(operations.len()), false);
         for operations in operations.chunks(xio_uapi::MAX_SUBMIT as usize) {
             let left = until.saturating_duration_since(Instant::now());

@@ -7,6 +7,7 @@ use crate::command::{Completion, Operation, Token};
 use crate::error::{Error, Result};
 use crate::info::Namespace;
 use crate::mediated::{answer, call_error, check, guard_memory};
+use crate::queue::FOREVER;
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -151,7 +152,7 @@ impl MediatedRing {
     /// # Errors
     /// When the operating system does not take commands or does not wait.
     pub fn wait_any(&mut self, timeout: Duration) -> Result<bool> {
-        let until = Instant::now() + timeout;
+        let until = Instant::now() + timeout.min(FOREVER);
         self.ring()?;
         loop {
             self.reap()?;

@@ -53,6 +53,14 @@ impl Way {
         }
     }
 
+    /// Commands of the direct path that were given up and are not answered.
+    pub(crate) fn poisoned(&self) -> usize {
+        match self {
+            Self::Direct(queue) => queue.poisoned(),
+            Self::Mediated(_) => 0,
+        }
+    }
+
     fn execute(&mut self, namespace: &Namespace, operation: Operation) -> Result<Completion> {
         match self {
             Self::Direct(queue) => queue.execute(namespace, operation),

@@ -5,7 +5,7 @@
 use crate::kernel;
 use crate::report::Report;
 use crate::session::{self, Client, Session};
-use crate::tests::life;
+use crate::tests::{kv_command, life};
 use crate::user;
 use anyhow::{ensure, Context, Result};
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         });
     }
     report.case("eight_processes_in_turn", |_| in_turn());
+    report.case("options_of_the_command", |_| kv_command::options());
     report.case("one_process_at_a_time", |_| one_at_a_time());
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
@@ -43,6 +44,7 @@ pub fn run_small(report: &mut Report, _: &[&str]) {
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
     report.case("kv_limits", |_| session::run(&["kv-limits"]).map(drop));
     report.case("kv_limits_mediated", |_| session::run(&["kv-limits", "mediated", "pinned"]).map(drop));
+    report.case("a_full_namespace_ends_the_command_with_5", |_| kv_command::full());
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
 
@@ -59,8 +61,10 @@ pub fn run_two(report: &mut Report, _: &[&str]) {
         Ok(())
     });
     report.case("both_work_at_the_same_time", |_| {
-        let first = Session::start(&["kv-own", "/dev/rocm-xio0", "1"])?;
-        let second = Session::start(&["kv-own", "/dev/rocm-xio1", "2"])?;
+        let first = Session::spawn(&["kv-own", "/dev/rocm-xio0", "1"])?;
+        let second = Session::spawn(&["kv-own", "/dev/rocm-xio1", "2"])?;
+        first.wait_ready()?;
+        second.wait_ready()?;
         first.finish()?;
         second.finish()
     });
@@ -316,7 +320,8 @@ fn turn(arguments: &[&str]) -> Result<()> {
 fn one_at_a_time() -> Result<()> {
     let holder = Session::start(&["kv-own", kernel::NODE, "3"])?;
     let busy = user::run(&["xio", "--wait", "0", "kv", "exist", "own"])?;
-    ensure!(busy.code != 0 && busy.stderr.contains("another process"), "{busy:?}");
+    ensure!(busy.stderr.contains("another process"), "{busy:?}");
+    busy.expect_code(8)?;
     let info = user::run(&["xio", "info"])?.expect_success()?;
     ensure!(info.text().contains("rocm-xio0"), "{}", info.text());
     holder.finish()?;

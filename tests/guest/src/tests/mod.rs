@@ -27,6 +27,7 @@ pub mod bench;
 mod claim;
 mod direct;
 mod kv;
+mod kv_command;
 mod kv_ways;
 pub mod life;
 mod mediated;

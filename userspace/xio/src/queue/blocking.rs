@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls that submit one command and wait for it; and batches of a direct queue.
 
-use super::{Limit, Queue};
+use super::{Limit, Queue, FOREVER};
 use crate::command::{Completion, Operation, Token};
 use crate::error::Result;
 use crate::info::Namespace;
@@ -118,7 +118,7 @@ impl Queue {
         namespace: &Namespace,
         operations: &[Operation],
     ) -> Vec<Result<Completion>> {
-        let until = Instant::now() + self.options.timeout;
+        let until = Instant::now() + self.options.timeout.min(FOREVER);
         let mut results = Vec::with_capacity(operations.len());
         let mut pending: VecDeque<(Result<Token>, &'static str)> = VecDeque::new();
         let wait = |queue: &mut Self, (token, what): (Result<Token>, &'static str)| {
