@@ -162,7 +162,10 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
             nvme_version: hw.regs.version().0,
             features: xio_uapi::FEATURE_DIRECT_QUEUE
                 | xio_uapi::FEATURE_EVENTFD
-                | xio_uapi::FEATURE_BUFFER_TABLE,
+                | xio_uapi::FEATURE_BUFFER_TABLE
+                | xio_uapi::FEATURE_BUFFER_REGISTER
+                | xio_uapi::FEATURE_MEDIATED
+                | xio_uapi::FEATURE_MEDIATED_URING,
             cap: cap.0,
             max_transfer: id.max_transfer,
             max_buffer: buffer::MAX_LEN,

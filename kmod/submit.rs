@@ -7,7 +7,10 @@ use crate::{
     error::AdminError,
     ioctl,
     mediated::Batch,
-    sys::uring::{self, Finish},
+    sys::{
+        signal,
+        uring::{self, Finish},
+    },
 };
 use kernel::{
     prelude::*,
@@ -65,6 +68,7 @@ pub(crate) fn submit(client: &Client, request: &mut KvSubmit) -> Result {
 /// Waits until a call is done, or for a signal or the deadline, which end it.
 fn wait(client: &Client, id: u64, timeout_ms: u32) -> Result<(KBox<Batch>, Result)> {
     let start = Instant::<Monotonic>::now();
+    let mut notices = signal::PutOff::default();
     let mut inner = client.xio.inner.lock();
     loop {
         // The device may be unbound while the lock is not held.
@@ -81,7 +85,8 @@ fn wait(client: &Client, id: u64, timeout_ms: u32) -> Result<(KBox<Batch>, Resul
         let woken = client.xio.answered.wait_interruptible_timeout(&mut inner, look);
         let hw = inner.hw.as_mut().ok_or(ENODEV)?;
         match woken {
-            CondVarTimeoutResult::Signal { .. } => return end(hw, id, EINTR),
+            CondVarTimeoutResult::Signal { .. } if signal::is_pending() => return end(hw, id, EINTR),
+            CondVarTimeoutResult::Signal { .. } => notices.put_off(),
             CondVarTimeoutResult::Timeout => check(hw),
             CondVarTimeoutResult::Woken { .. } => {}
         }

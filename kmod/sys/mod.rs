@@ -13,4 +13,5 @@ pub(crate) mod params;
 pub(crate) mod pci;
 pub(crate) mod pin;
 mod shim;
+pub(crate) mod signal;
 pub(crate) mod uring;

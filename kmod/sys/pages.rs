@@ -36,7 +36,7 @@ impl Pages {
         let mut this = Self { pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)? };
         let mut order = MAX_ORDER;
         while this.pages.len() < count {
-            if kernel::current!().signal_pending() {
+            if super::signal::is_pending() {
                 return Err(EINTR);
             }
             order = order.min((count - this.pages.len()).ilog2());

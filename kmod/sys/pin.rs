@@ -44,7 +44,7 @@ impl PinnedPages {
         this.counted = count;
         while this.pinned < count {
             this.pin_piece(address)?;
-            if kernel::current!().signal_pending() {
+            if super::signal::is_pending() {
                 return Err(EINTR);
             }
         }

@@ -192,6 +192,25 @@ void rocm_xio_unaccount_pinned(struct mm_struct *mm, u64 pages)
 	atomic64_sub(pages, &mm->pinned_vm);
 }
 
+bool rocm_xio_signal_pending(void)
+{
+	return task_sigpending(current);
+}
+
+/* Whether there was a notice of task work. */
+bool rocm_xio_put_off_task_work(void)
+{
+	bool noticed = test_thread_flag(TIF_NOTIFY_SIGNAL);
+
+	clear_notify_signal();
+	return noticed;
+}
+
+void rocm_xio_resume_task_work(void)
+{
+	set_thread_flag(TIF_NOTIFY_SIGNAL);
+}
+
 /* What an io_uring command keeps until it is done. */
 struct rocm_xio_uring {
 	void *data;

@@ -27,6 +27,9 @@ extern "C" {
     pub(super) fn rocm_xio_msecs_to_jiffies(ms: ffi::c_uint) -> ffi::c_ulong;
     pub(super) fn rocm_xio_account_pinned(mm: *mut bindings::mm_struct, pages: u64) -> bool;
     pub(super) fn rocm_xio_unaccount_pinned(mm: *mut bindings::mm_struct, pages: u64);
+    pub(super) fn rocm_xio_signal_pending() -> bool;
+    pub(super) fn rocm_xio_put_off_task_work() -> bool;
+    pub(super) fn rocm_xio_resume_task_work();
     pub(super) fn rocm_xio_uring_op(cmd: *mut bindings::io_uring_cmd) -> u32;
     pub(super) fn rocm_xio_uring_argument(cmd: *mut bindings::io_uring_cmd) -> u64;
     pub(super) fn rocm_xio_uring_file(cmd: *mut bindings::io_uring_cmd) -> *mut bindings::file;

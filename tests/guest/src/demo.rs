@@ -61,8 +61,12 @@ fn set_up(report: &mut Report) -> Result<()> {
 }
 
 fn retrieve(report: &mut Report) -> Result<()> {
-    let greeting = shown(report, "xio kv retrieve greeting -o -")?.expect_success()?;
-    ensure!(greeting.stdout == GREETING.as_bytes(), "the greeting came back changed");
+    for (options, path) in [("-v", "direct"), ("-v --path mediated --memory pinned", "mediated")] {
+        let greeting =
+            shown(report, &format!("xio {options} kv retrieve greeting -o -"))?.expect_success()?;
+        ensure!(greeting.stdout == GREETING.as_bytes(), "the greeting came back changed");
+        ensure!(greeting.stderr.contains(&format!("path: {path}")), "the path must be {path}");
+    }
     shown(report, &format!("xio kv retrieve kernel -o {COPY}"))?.expect_success()?;
     let sums = shown(report, &format!("sha256sum {BIG} {COPY}"))?.expect_success()?.text();
     let digests: Vec<_> = sums.lines().filter_map(|line| line.split_whitespace().next()).collect();

@@ -26,8 +26,12 @@ mod user;
 use anyhow::{Context, Result};
 use nix::mount::{mount, MsFlags};
 use nix::sys::reboot::{reboot, RebootMode};
+use nix::sys::resource::{setrlimit, Resource};
 use report::Report;
 use std::process::ExitCode;
+
+/// Bytes that a process may pin.
+const PINNED_LIMIT: u64 = 256 << 20;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
 
 fn init() -> Result<()> {
     mount_all()?;
+    // As an administrator allows it to those who pin memory.
+    setrlimit(Resource::RLIMIT_MEMLOCK, PINNED_LIMIT, PINNED_LIMIT).context("RLIMIT_MEMLOCK")?;
     std::env::set_var("PATH", "/bin");
     command::run(&["/bin/busybox", "--install", "-s", "/bin"])?.expect_success()?;
     let line = std::fs::read_to_string("/proc/cmdline")?;

@@ -67,6 +67,15 @@ pub const CASES: &[Case] = &[
     case("gpu-dstrd10", "gpu", || {
         Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"]).timeout(300)
     }),
+    case("kv-mediated", "kv-ways,mediated/coherent,direct/pinned,iommu", || {
+        Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)
+    }),
+    case("kv-no-iommu", "kv-ways,auto/coherent,mediated/pinned", || {
+        Machine::new().controller(&[]).timeout(300)
+    }),
+    case("kv-virtio", "kv-ways,direct/pinned,mediated/pinned,iommu", || {
+        Machine::new().iommu(Iommu::Virtio).cmdline(ACCEPT).controller(&["--dstrd", "10"]).timeout(300)
+    }),
     case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("nvme-cmb", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&["--cmb", "4M"])),
     case("interop", "interop", || Machine::new().controller(&["--namespaces", "2"]).tools()),

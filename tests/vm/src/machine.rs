@@ -213,7 +213,7 @@ impl Machine {
     /// The kernel's command line for a guest group (or another `xio.…` word).
     #[must_use]
     pub(crate) fn kernel_cmdline(&self, word: &str) -> String {
-        let mut line = String::from("console=ttyS0 panic=-1 quiet loglevel=4 log_buf_len=4M");
+        let mut line = String::from("console=ttyS0 panic=-1 no_timer_check quiet loglevel=4 log_buf_len=4M");
         for extra in
             [self.iommu_arguments().1, word].into_iter().chain(self.cmdline.iter().map(String::as_str))
         {

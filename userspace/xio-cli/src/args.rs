@@ -38,12 +38,62 @@ pub struct Global {
     /// everything at the end
     #[arg(long, global = true, conflicts_with = "device")]
     pub loopback: bool,
-    /// For how many seconds to try again while another process owns the direct queues
+    /// How commands get to the controller
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub path: PathArg,
+    /// What kind of memory values go through
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub memory: MemoryArg,
+    /// Say on standard error which path and memory are used
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// For how many seconds to try again while another process has direct queues, or something that excludes them
     #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub wait: Duration,
     /// For how many seconds to wait for the answer to a command
     #[arg(long, global = true, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub timeout: Duration,
+}
+
+/// `--path`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum PathArg {
+    /// Direct where it may be had and is free, else mediated
+    #[default]
+    Auto,
+    /// Queues mapped into this process
+    Direct,
+    /// By way of the kernel
+    Mediated,
+}
+
+impl From<PathArg> for xio::Path {
+    fn from(path: PathArg) -> Self {
+        match path {
+            PathArg::Auto => Self::Auto,
+            PathArg::Direct => Self::Direct,
+            PathArg::Mediated => Self::Mediated,
+        }
+    }
+}
+
+/// `--memory`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum MemoryArg {
+    /// Allocated by the module
+    #[default]
+    Coherent,
+    /// Of this process, pinned; RLIMIT_MEMLOCK limits it
+    Pinned,
+}
+
+impl From<MemoryArg> for xio::MemoryKind {
+    fn from(memory: MemoryArg) -> Self {
+        match memory {
+            MemoryArg::Coherent => Self::Coherent,
+            MemoryArg::Pinned => Self::Pinned,
+        }
+    }
 }
 
 /// Commands.

@@ -7,7 +7,7 @@ use crate::{open, output};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
-use xio::Controller;
+use xio::{Controller, Direct, Path};
 
 /// A namespace for printing.
 #[derive(Debug, Serialize)]
@@ -35,6 +35,8 @@ struct Report {
     iommu: String,
     direct: bool,
     direct_reason: String,
+    mediated: bool,
+    path: String,
     max_queue_entries: u32,
     max_queues: u32,
     doorbell_stride: u32,
@@ -63,7 +65,7 @@ pub fn list(global: &Global, format: Format) -> Result<(), Failure> {
     }
     let (mut entries, mut worst) = (Vec::new(), None);
     for node in &nodes {
-        let report = open::controller(global, Some(node)).and_then(|c| report(&c));
+        let report = open::controller(global, Some(node)).and_then(|c| report(global, &c));
         entries.push(report.map(|r| Entry::Controller(Box::new(r))).unwrap_or_else(|failure| {
             let error = failure.to_string();
             worst = worst.or(Some(failure.code()));
@@ -80,15 +82,19 @@ pub fn list(global: &Global, format: Format) -> Result<(), Failure> {
 
 /// `xio info`.
 pub fn info(global: &Global, device: Option<&PathBuf>, format: Format) -> Result<(), Failure> {
-    let report = report(&open::controller(global, device)?)?;
+    let report = report(global, &open::controller(global, device)?)?;
     match format {
         Format::Json => output::json(&report),
         Format::Text => output::text(&describe(&report)),
     }
 }
 
-fn report(controller: &Controller) -> Result<Report, Failure> {
+fn report(global: &Global, controller: &Controller) -> Result<Report, Failure> {
     let info = controller.info()?;
+    let path = match global.path.into() {
+        Path::Auto => info.preferred_path(),
+        path => path,
+    };
     let namespaces = controller.namespaces()?.into_iter().map(|ns| {
         let (max_value, by) = ns.max_value();
         NamespaceReport {
@@ -112,7 +118,12 @@ fn report(controller: &Controller) -> Result<Report, Failure> {
         module_abi: info.raw().abi_version,
         iommu: info.iommu().to_string(),
         direct: info.direct().allowed(),
-        direct_reason: info.direct().to_string(),
+        direct_reason: match info.direct() {
+            Direct::Refused => format!("{}: {}", Direct::Refused, info.unconfined()),
+            allowed => allowed.to_string(),
+        },
+        mediated: info.mediated(),
+        path: path.to_string(),
         max_queue_entries: info.max_queue_entries(),
         max_queues: info.max_queues(),
         doorbell_stride: info.raw().doorbell_stride,
@@ -122,8 +133,21 @@ fn report(controller: &Controller) -> Result<Report, Failure> {
     })
 }
 
+fn yes(possible: bool) -> &'static str {
+    if possible {
+        "yes"
+    } else {
+        "no"
+    }
+}
+
 fn direct(report: &Report) -> String {
-    format!("{} ({})", if report.direct { "yes" } else { "no" }, report.direct_reason)
+    format!("{} ({})", yes(report.direct), report.direct_reason)
+}
+
+fn mediated(report: &Report) -> String {
+    let why = if report.mediated { "for everybody" } else { "not offered by the module" };
+    format!("{} ({why})", yes(report.mediated))
 }
 
 /// A sum, for whatever a controller says.
@@ -133,7 +157,8 @@ fn total(sizes: impl Iterator<Item = u64>) -> u64 {
 
 /// The table of `xio list`.
 fn table(entries: &[Entry]) -> String {
-    let head = ["DEVICE", "ADDRESS", "MODEL", "SERIAL", "NAMESPACES", "CAPACITY", "USED", "DIRECT"];
+    let head =
+        ["DEVICE", "ADDRESS", "MODEL", "SERIAL", "NAMESPACES", "CAPACITY", "USED", "MEDIATED", "DIRECT"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for entry in entries {
         rows.push(match entry {
@@ -145,6 +170,7 @@ fn table(entries: &[Entry]) -> String {
                 r.namespaces.len().to_string(),
                 output::size(total(r.namespaces.iter().map(|n| n.capacity))),
                 output::size(total(r.namespaces.iter().map(|n| n.used))),
+                yes(r.mediated).to_owned(),
                 direct(r),
             ],
             Entry::Failed { device, error } => vec![device.clone(), error.clone()],
@@ -165,7 +191,9 @@ fn describe(r: &Report) -> String {
         ("NVMe version", r.nvme_version.clone()),
         ("Module interface", r.module_abi.to_string()),
         ("IOMMU", r.iommu.clone()),
-        ("Direct queues", direct(r)),
+        ("Direct path", direct(r)),
+        ("Mediated path", mediated(r)),
+        ("Path", format!("{} (what `xio kv` takes first)", r.path)),
         ("Queues", format!("{} of up to {} entries", r.max_queues, r.max_queue_entries)),
         ("Doorbell stride", format!("{} bytes", r.doorbell_stride)),
         ("Largest transfer", limit),

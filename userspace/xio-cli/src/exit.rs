@@ -35,8 +35,8 @@ pub const TABLE: &[(u8, &str)] = &[
     (NOT_FOUND, "no such key"),
     (EXISTS, "the key exists already (--if-absent)"),
     (CAPACITY, "the namespace is full"),
-    (UNSUPPORTED, "the controller or the module does not support it"),
-    (PERMISSION, "no permission, or direct queues are refused"),
+    (UNSUPPORTED, "the controller, the module or the path does not support it"),
+    (PERMISSION, "no permission, or direct queues are refused (--path direct)"),
     (DEVICE, "no device or namespace, in use, gone, or no answer in time"),
     (PIPE, "whoever read the output went away"),
 ];
@@ -130,7 +130,10 @@ pub fn of_library(error: &Error) -> u8 {
         Error::NotFound { .. } => NOT_FOUND,
         Error::Exists { .. } => EXISTS,
         Error::Capacity { .. } => CAPACITY,
-        Error::Unsupported { .. } | Error::Interface { .. } => UNSUPPORTED,
+        Error::Unsupported { .. }
+        | Error::Interface { .. }
+        | Error::NoMediated
+        | Error::DirectOnly { .. } => UNSUPPORTED,
         Error::Permission { .. } | Error::DirectRefused { .. } | Error::Refused(_) => PERMISSION,
         Error::ValueTooLarge { .. } | Error::KeyTooLong { .. } => USAGE,
         Error::Status { status: Status::INVALID_VALUE_SIZE, .. } => CAPACITY,
@@ -143,6 +146,9 @@ pub fn of_library(error: &Error) -> u8 {
         | Error::Busy
         | Error::Gone
         | Error::NoQueueLeft
+        | Error::TooManyCalls
+        | Error::BufferGone
+        | Error::NotStarted { .. }
         | Error::NoNamespace { .. }
         | Error::NoNamespaces
         | Error::Timeout { .. }

@@ -54,7 +54,7 @@ pub fn run(global: &Global, command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// The value is read before the direct queues are taken: others may need them meanwhile.
+/// The value is read before a path is taken: others may need direct queues meanwhile.
 fn store(global: &Global, key: &Key, input: &Path, options: StoreOptions) -> Result<(), Failure> {
     let input = Input::open(input)?;
     let controller = open::controller(global, None)?;
@@ -70,7 +70,7 @@ fn store(global: &Global, key: &Key, input: &Path, options: StoreOptions) -> Res
     Ok(())
 }
 
-/// The direct queues are given back before the value is written out.
+/// The path is given back before the value is written out.
 fn retrieve(global: &Global, key: &Key, to: &Path, options: RetrieveOptions) -> Result<(), Failure> {
     let mut kv = open::kv(global, &open::controller(global, None)?)?;
     let progress = Progress::command("retrieving", None);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening what the options name.
+//! Opening what the options name, by the path that they allow.
 
 use crate::args::Global;
 use crate::exit::Failure;
+use crate::output;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use xio::{Controller, Error, Kv, Namespace, QueueOptions, Wait};
+use xio::{Controller, Error, Kv, KvOptions, Namespace, QueueOptions, Wait};
 
-/// Pause between two tries to get the direct queues.
+/// Pause between two tries to get in.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Opens the controller.
@@ -29,12 +30,17 @@ pub fn namespace(global: &Global, controller: &Controller) -> Result<Namespace, 
     })
 }
 
-/// Gets the direct queues, waiting for another process to end.
+/// Takes a path, waiting for another process that excludes this one.
 pub fn kv(global: &Global, controller: &Controller) -> Result<Kv, Failure> {
     let entries = controller.info()?.max_queue_entries().min(4);
-    let options =
+    let queue =
         QueueOptions { entries, wait: Wait::Yield, timeout: global.timeout, ..QueueOptions::default() };
-    retry(global, || Kv::with_options(controller, global.nsid, options.clone()))
+    let options = KvOptions { path: global.path.into(), memory: global.memory.into(), queue };
+    let kv = retry(global, || Kv::with_options(controller, global.nsid, options.clone()))?;
+    if global.verbose {
+        output::message(&format!("path: {}, memory: {}", kv.path(), options.memory));
+    }
+    Ok(kv)
 }
 
 /// Tries again while another process owns the direct queues, for as long as the options say.

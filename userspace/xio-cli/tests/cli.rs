@@ -54,7 +54,7 @@ fn help_lists_commands_and_exit_codes() {
 
 #[test]
 fn wrong_arguments_end_with_2() {
-    let wrong: [&[&str]; 10] = [
+    let wrong: [&[&str]; 12] = [
         &[],
         &["nonsense"],
         &["kv", "store"],
@@ -64,6 +64,8 @@ fn wrong_arguments_end_with_2() {
         &["kv", "store", "k", "--if-absent", "--if-exists"],
         &["--loopback", "--device", "0", "list"],
         &["--timeout", "soon", "list"],
+        &["--path", "straight", "list"],
+        &["--memory", "cmb", "list"],
         &["--wait", "1e15", "list"],
     ];
     for args in wrong {
@@ -111,10 +113,12 @@ fn the_loopback_controller_is_listed_and_described() {
     assert!(stdout(&list).contains("loopback"));
     let info = run(&["--loopback", "info"]);
     assert!(
-        stdout(&info).contains("Direct queues     yes (an IOMMU confines the device)"),
+        stdout(&info).contains("Direct path       yes (an IOMMU confines the device)\nMediated path     yes (for everybody)\nPath              direct"),
         "{}",
         stdout(&info)
     );
+    let info = run(&["--loopback", "--path", "mediated", "info"]);
+    assert!(stdout(&info).contains("\nPath              mediated"), "{}", stdout(&info));
     let json: serde_json::Value =
         serde_json::from_slice(&run(&["--loopback", "info", "-o", "json"]).stdout).unwrap();
     assert_eq!(
@@ -123,7 +127,8 @@ fn the_loopback_controller_is_listed_and_described() {
     );
     let json: serde_json::Value =
         serde_json::from_slice(&run(&["--loopback", "list", "-o", "json"]).stdout).unwrap();
-    assert_eq!(json[0]["direct"].as_bool(), Some(true));
+    assert_eq!((json[0]["direct"].as_bool(), json[0]["mediated"].as_bool()), (Some(true), Some(true)));
+    assert_eq!(json[0]["path"].as_str(), Some("direct"));
 }
 
 #[test]
@@ -209,10 +214,23 @@ fn messages_that_nobody_takes_change_nothing() {
 }
 
 #[test]
-fn the_self_test_passes() {
-    let output = run(&["--loopback", "kv", "selftest"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert_eq!(stdout(&output).lines().filter(|line| line.contains(" bytes: ok, stored in ")).count(), 8);
+fn the_self_test_passes_and_the_path_is_told() {
+    let ways = [
+        ("auto", "coherent", "direct", "selftest"),
+        ("direct", "pinned", "direct", "list"),
+        ("mediated", "coherent", "mediated", "list"),
+        ("mediated", "pinned", "mediated", "selftest"),
+    ];
+    for (path, memory, used, command) in ways {
+        let output = run(&["--loopback", "-v", "--path", path, "--memory", memory, "kv", command]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let tested = stdout(&output).lines().filter(|line| line.contains(" bytes: ok, stored in ")).count();
+        assert_eq!(tested, if command == "selftest" { 8 } else { 0 });
+        let said = format!("xio: path: {used}, memory: {memory}\n");
+        assert!(stderr(&output).contains(&said), "{}", stderr(&output));
+    }
+    let quiet = run(&["--loopback", "kv", "exist", "a"]);
+    assert!(!stderr(&quiet).contains("path:"), "{}", stderr(&quiet));
 }
 
 /// A manifest of three values in one file.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a controller is reached through: the module's node, or a software controller in this process.
 
-use crate::error::Result;
+use crate::error::{os, Error, Result};
 use crate::mapping::{Doorbell, Region};
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use xio_uapi::{GetInfo, GetNamespace};
+use std::time::Duration;
+use xio_uapi::{GetInfo, GetNamespace, KvEntry};
 
 /// A queue pair as it was made.
 #[derive(Debug)]
@@ -27,15 +28,17 @@ pub(crate) struct QueueParts {
     pub cq_doorbell: Doorbell,
 }
 
-/// A buffer as it was allocated.
+/// A buffer as it was allocated or registered.
 #[derive(Debug)]
 pub(crate) struct BufferParts {
     /// Handle.
     pub handle: u32,
     /// The data, whole pages.
     pub data: Arc<Region>,
-    /// One `xio_page` for each page of the data.
-    pub table: Arc<Region>,
+    /// One `xio_page` for each page of the data, where the client may know them.
+    pub table: Option<Arc<Region>>,
+    /// Whether it can be written to, by the client and by the controller.
+    pub writable: bool,
 }
 
 /// Which namespace to ask for.
@@ -45,6 +48,27 @@ pub(crate) enum Select {
     Nsid(u32),
     /// By position among the active ones.
     Index(u32),
+}
+
+/// A call of `KV_SUBMIT` that is done.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// Its number.
+    pub id: u64,
+    /// Its entries, with their results if `result` is good.
+    pub entries: Vec<KvEntry>,
+    /// Its result.
+    pub result: nix::Result<()>,
+}
+
+/// Calls of `KV_SUBMIT` that do not wait.
+pub(crate) trait Calls: Debug + Send + Sync {
+    /// Starts a call of 1 to `MAX_SUBMIT` entries.
+    fn start(&mut self, id: u64, entries: Vec<KvEntry>) -> Result<()>;
+    /// A call that is done.
+    fn take(&mut self) -> Option<Done>;
+    /// Waits until there may be one, at most so long.
+    fn wait(&mut self, timeout: Duration) -> Result<()>;
 }
 
 /// The requests of the ioctl interface. Handles that are destroyed or freed are not used again by callers.
@@ -59,6 +83,19 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn destroy_queue(&self, handle: u32) -> Result<()>;
     /// `BUFFER_ALLOC`.
     fn alloc_buffer(&self, len: u64) -> Result<BufferParts>;
+    /// `BUFFER_REGISTER` of whole pages, which the parts then keep.
+    fn register_buffer(&self, _memory: Arc<Region>, _writable: bool) -> Result<BufferParts> {
+        Err(os("registering memory", nix::Error::ENOTTY))
+    }
     /// `BUFFER_FREE`: when it returns the controller does not reach the memory any more.
     fn free_buffer(&self, handle: u32) -> Result<()>;
+    /// `KV_SUBMIT` of 1 to `MAX_SUBMIT` entries, which then have their results. A signal or the deadline is no error here: the
+    /// entries tell how far they got. (Each entry of a call that failed gets an error of its own, so this is an errno.)
+    fn submit(&self, _entries: &mut [KvEntry], _timeout: Duration) -> nix::Result<()> {
+        Err(nix::Error::ENOTTY)
+    }
+    /// `KV_SUBMIT` without waiting.
+    fn calls(self: Arc<Self>) -> Result<Box<dyn Calls>> {
+        Err(Error::NoMediated)
+    }
 }

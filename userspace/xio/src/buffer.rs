@@ -8,11 +8,12 @@ use crate::mapping::Region;
 use nvme_kv::prp::ReadyLists;
 use nvme_kv::{DataPointer, PAGE_SIZE};
 use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use xio_uapi::Page;
 use zerocopy::FromZeros;
 
-/// Memory that commands point at: allocated by the module, reached by the controller.
+/// Memory that commands point at, reached by the controller: allocated by the module, or [registered](crate::Memory).
 ///
 /// A `Buffer` is a handle: clones stand for the same memory, and each command in flight keeps one, so that
 /// the memory is freed only when no command uses it any more.
@@ -23,14 +24,17 @@ pub struct Buffer {
 
 /// # Invariants
 ///
-/// `data` is whole pages, and `pages` has the entry of each. Only commands that hold a clone make the controller
-/// touch `data`.
+/// `data` is whole pages, and `pages` has the entry of each, or is empty. Only commands that hold a clone make the
+/// controller touch `data`, unless it is `late`. `data` can be written to if `writable`.
 ///
-/// Drop order: the mapping first, since it would fault after the allocation is freed.
+/// Drop order: the mapping first, since it would fault after the allocation is freed. (Pinned pages stay without it.)
 #[derive(Debug)]
 struct Inner {
     data: Arc<Region>,
     pages: Vec<Page>,
+    writable: bool,
+    /// A command whose end is not known may still touch `data`.
+    late: AtomicBool,
     allocation: Allocation,
 }
 
@@ -49,13 +53,24 @@ impl Drop for Allocation {
 }
 
 impl Buffer {
-    /// Takes an allocation; the table is read once, since it does not change.
+    /// Takes an allocation; the table, where there is one, is read once, since it does not change.
     pub(crate) fn new(backend: Arc<dyn Backend>, parts: BufferParts) -> Self {
-        let count = parts.data.len() / PAGE_SIZE;
+        let count = parts.table.as_ref().map_or(0, |_| parts.data.len() / PAGE_SIZE);
         let mut pages = vec![Page::new_zeroed(); count];
-        parts.table.read(0, zerocopy::IntoBytes::as_mut_bytes(pages.as_mut_slice()));
+        if let Some(table) = parts.table {
+            table.read(0, zerocopy::IntoBytes::as_mut_bytes(pages.as_mut_slice()));
+        }
         let allocation = Allocation { handle: parts.handle, backend };
-        Self { inner: Arc::new(Inner { data: parts.data, pages, allocation }) }
+        // INVARIANT: the backend's promise.
+        Self {
+            inner: Arc::new(Inner {
+                data: parts.data,
+                pages,
+                writable: parts.writable,
+                late: AtomicBool::new(false),
+                allocation,
+            }),
+        }
     }
 
     pub(crate) fn belongs_to(&self, backend: &Arc<dyn Backend>) -> bool {
@@ -77,6 +92,21 @@ impl Buffer {
         self.inner.allocation.handle
     }
 
+    /// Whether nothing can be written or retrieved into it.
+    pub fn is_read_only(&self) -> bool {
+        !self.inner.writable
+    }
+
+    /// A command was given up, and nobody tells when it ends: the bytes are never given out as plain memory again.
+    pub(crate) fn keep_from_users(&self) {
+        self.inner.late.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a command that nobody waits for may still use it.
+    pub(crate) fn is_late(&self) -> bool {
+        self.inner.late.load(Ordering::Relaxed)
+    }
+
     /// Address of the first byte in this process, for code outside this library (such as a GPU runtime) that
     /// registers the memory. Valid while a clone of the buffer exists; who writes through it sees to it that
     /// nobody uses [`Buffer::get_mut`] meanwhile.
@@ -84,7 +114,8 @@ impl Buffer {
         self.region().as_ptr()
     }
 
-    /// What commands need to point at each page, as the module tells.
+    /// What commands need to point at each page, as the module tells; nothing where this process might not have direct
+    /// queues when the buffer was made.
     pub fn pages(&self) -> &[Page] {
         &self.inner.pages
     }
@@ -102,24 +133,31 @@ impl Buffer {
     /// Copies into the buffer. When a command in flight reads the same bytes, it may get a mixture.
     ///
     /// # Errors
-    /// [`Error::Range`].
+    /// [`Error::Range`], [`Error::ReadOnly`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
+        if self.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
         self.region().write(offset, from);
         Ok(())
     }
 
-    /// The bytes, when no command in flight, no [`Slice`] and no clone can reach them.
+    /// The bytes, when no command in flight, no [`Slice`] and no clone can reach them, and they are not read-only. Never
+    /// after a mediated command was given up.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
-        let inner = Arc::get_mut(&mut self.inner)?;
+        let inner = Arc::get_mut(&mut self.inner)
+            .filter(|inner| inner.writable && !inner.late.load(Ordering::Relaxed))?;
         // SAFETY: this is the only handle and it is borrowed exclusively, so that nothing of this process touches
         // the bytes. A command in flight would hold a clone, so no device does (invariant of Inner).
         Some(unsafe { inner.data.as_mut_slice() })
     }
 
-    /// The bytes to read, under the same condition.
+    /// The bytes to read, when nothing else can reach them.
     pub fn get(&mut self) -> Option<&[u8]> {
-        self.get_mut().map(|bytes| &*bytes)
+        let inner = Arc::get_mut(&mut self.inner).filter(|inner| !inner.late.load(Ordering::Relaxed))?;
+        // SAFETY: as above; memory that may only be read is written by nobody.
+        Some(unsafe { inner.data.as_slice() })
     }
 
     /// A range for commands; its start must be a multiple of 4.
@@ -141,7 +179,10 @@ impl Buffer {
         let outside = |len| Error::Range { offset, len, size };
         let len = end.checked_sub(offset).ok_or_else(|| outside(0))?;
         self.check(offset, len)?;
-        let data = self.point(offset, len).ok_or_else(|| outside(len))?;
+        if offset % 4 != 0 {
+            return Err(outside(len));
+        }
+        let data = self.point(offset, len);
         let len = u32::try_from(len).map_err(|_| outside(len))?;
         Ok(Slice { buffer: self.clone(), offset, len, data })
     }
@@ -154,9 +195,12 @@ impl Buffer {
         Ok(())
     }
 
-    /// PRP entries of a range; `None` when its start is unaligned.
+    /// PRP entries of a range; `None` without a table.
     fn point(&self, offset: usize, len: usize) -> Option<DataPointer> {
         let pages = self.pages();
+        if pages.is_empty() {
+            return None;
+        }
         // `ReadyLists` asks for pages of the range alone, which `check` found to be within the buffer.
         let page = |n: usize| pages.get(n).map_or(0, |p| p.addr);
         let list = |variant: usize, n: usize| {
@@ -172,7 +216,7 @@ pub struct Slice {
     buffer: Buffer,
     offset: usize,
     len: u32,
-    data: DataPointer,
+    data: Option<DataPointer>,
 }
 
 impl Slice {
@@ -192,8 +236,9 @@ impl Slice {
         self.len
     }
 
-    /// PRP entries, for code that writes commands itself.
-    pub const fn data_pointer(&self) -> DataPointer {
+    /// PRP entries, for code that writes commands itself; `None` where there is no table of addresses (see
+    /// [`Buffer::pages`]).
+    pub const fn data_pointer(&self) -> Option<DataPointer> {
         self.data
     }
 

@@ -7,7 +7,10 @@ use crate::device::{self, Device};
 use crate::error::{os, Error, Result};
 use crate::info::{Info, Namespace};
 use crate::loopback;
+use crate::mediated::MediatedQueue;
+use crate::memory::Memory;
 use crate::queue::{Queue, QueueOptions, RawQueue};
+use crate::ring::MediatedRing;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -113,7 +116,7 @@ impl Controller {
     /// Makes a queue.
     ///
     /// # Errors
-    /// [`Error::QueueEntries`], [`Error::Busy`] while another process has queues or buffers,
+    /// [`Error::QueueEntries`], [`Error::Busy`] while another process has queues or memory,
     /// [`Error::DirectRefused`], [`Error::NoQueueLeft`], [`Error::Quota`], [`Error::Gone`].
     pub fn queue(&self, options: QueueOptions) -> Result<Queue> {
         self.check_entries(options.entries)?;
@@ -133,6 +136,28 @@ impl Controller {
         Ok(RawQueue::new(self.backend.clone(), self.backend.create_queue(entries, None)?))
     }
 
+    /// Commands by way of the kernel. It costs nothing until it is used.
+    ///
+    /// # Errors
+    /// [`Error::NoMediated`], [`Error::Gone`].
+    pub fn mediated_queue(&self) -> Result<MediatedQueue> {
+        if !self.info()?.mediated() {
+            return Err(Error::NoMediated);
+        }
+        Ok(MediatedQueue::new(self.backend.clone()))
+    }
+
+    /// Commands by way of the kernel with up to `depth` in flight.
+    ///
+    /// # Errors
+    /// [`Error::NoMediated`], [`Error::NoRing`], [`Error::Gone`].
+    pub fn mediated_ring(&self, depth: usize) -> Result<MediatedRing> {
+        if !self.info()?.mediated() {
+            return Err(Error::NoMediated);
+        }
+        Ok(MediatedRing::new(self.backend.clone(), self.backend.clone().calls()?, depth))
+    }
+
     fn check_entries(&self, entries: u32) -> Result<()> {
         let limit = self.info()?.max_queue_entries();
         if !(2..=limit).contains(&entries) {
@@ -144,12 +169,28 @@ impl Controller {
     /// Allocates at least `len` bytes, all zeros.
     ///
     /// # Errors
-    /// [`Error::BufferSize`], [`Error::Quota`], and those of [`queue`](Self::queue) about the direct path.
+    /// [`Error::BufferSize`], [`Error::Quota`], [`Error::Busy`] while another process has direct queues, [`Error::Gone`].
     pub fn alloc(&self, len: usize) -> Result<Buffer> {
-        let (len, limit) = (len as u64, self.info()?.max_buffer());
+        self.check_len(len as u64)?;
+        Ok(Buffer::new(self.backend.clone(), self.backend.alloc_buffer(len as u64)?))
+    }
+
+    /// Makes a buffer of this process' own memory. Its pages are pinned until the buffer is freed, and count against
+    /// RLIMIT_MEMLOCK.
+    ///
+    /// # Errors
+    /// Those of [`alloc`](Self::alloc); [`Error::MemoryLock`].
+    pub fn register(&self, memory: Memory) -> Result<Buffer> {
+        self.check_len(memory.len() as u64)?;
+        let (region, writable) = memory.into_parts();
+        Ok(Buffer::new(self.backend.clone(), self.backend.register_buffer(region, writable)?))
+    }
+
+    fn check_len(&self, len: u64) -> Result<()> {
+        let limit = self.info()?.max_buffer();
         if !(1..=limit).contains(&len) {
             return Err(Error::BufferSize { len, limit });
         }
-        Ok(Buffer::new(self.backend.clone(), self.backend.alloc_buffer(len)?))
+        Ok(())
     }
 }

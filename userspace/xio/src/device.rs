@@ -2,16 +2,20 @@
 //! The module's node: requests by ioctl, memory by mmap.
 #![allow(unsafe_code, reason = "ioctl takes a pointer")]
 
-use crate::backend::{Backend, BufferParts, QueueParts, Select};
+use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::error::{os, Error, Result};
+use crate::info::Unconfined;
 use crate::mapping::{Doorbell, Region};
+use crate::uring::UringCalls;
 use nix::errno::Errno;
+use nix::sys::resource::{getrlimit, Resource};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use xio_uapi::{self as uapi, Request};
 use zerocopy::FromZeros;
 
@@ -43,7 +47,7 @@ pub(crate) fn nodes() -> Result<Vec<PathBuf>> {
 impl Device {
     /// Opens a node and asks whether it is one.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let file = File::options().read(true).write(true).open(path).map_err(|e| refused(path, e))?;
+        let file = File::options().read(true).write(true).open(path).map_err(|e| open_error(path, e))?;
         let device = Self { file, path: path.to_owned() };
         device.check_interface()?;
         Ok(device)
@@ -108,22 +112,53 @@ impl Device {
         Ok(BufferParts {
             handle: made.handle,
             data: self.map(made.data_offset, made.len, true, "mapping a buffer")?,
-            table: self.map(made.table_offset, made.table_len, false, "mapping a buffer's table")?,
+            table: self.map_table(made.table_offset, made.table_len)?,
+            writable: true,
         })
     }
 
+    /// A buffer's table; `None` where this client may not have direct queues, and so may not know addresses.
+    fn map_table(&self, offset: u64, len: u64) -> Result<Option<Arc<Region>>> {
+        match self.map(offset, len, false, "mapping a buffer's table") {
+            Ok(table) => Ok(Some(table)),
+            Err(Error::Os { source, .. }) if source.raw_os_error() == Some(Errno::EPERM as i32) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Why memory could not be registered.
+    fn register_error(&self, len: u64, errno: Errno) -> Error {
+        match errno {
+            Errno::ENOMEM => match getrlimit(Resource::RLIMIT_MEMLOCK) {
+                Ok((limit, _)) => Error::MemoryLock { len, limit },
+                Err(errno) => os("asking for RLIMIT_MEMLOCK", errno),
+            },
+            Errno::ENOTTY => Error::Interface {
+                path: self.path.clone(),
+                reason: "the module does not register memory: update the module".into(),
+            },
+            errno => self.refused("registering memory", errno),
+        }
+    }
+
     /// Why a queue or a buffer could not be had.
-    fn direct_error(&self, what: &'static str, errno: Errno) -> Error {
+    fn refused(&self, what: &'static str, errno: Errno) -> Error {
         match errno {
             Errno::EPERM => match self.info() {
                 Ok(info) if info.direct == uapi::DIRECT_REFUSED => {
-                    Error::DirectRefused { iommu: info.iommu.into() }
+                    let missing = Unconfined(info.unconfined);
+                    Error::DirectRefused { iommu: info.iommu.into(), missing }
                 }
                 Ok(info) => Error::Refused(info.direct.into()),
                 Err(error) => error,
             },
             Errno::EDQUOT => match self.info() {
-                Ok(info) => Error::Quota { what, limit: info.max_client_memory },
+                Ok(info) => Error::Quota {
+                    what,
+                    client: info.max_client_memory,
+                    user: info.max_user_memory,
+                    queues: info.max_client_queues,
+                },
                 Err(error) => error,
             },
             Errno::ENOSPC => Error::NoQueueLeft,
@@ -161,7 +196,7 @@ impl Backend for Device {
         made.size = uapi::QueueCreate::LAYOUT.size as u32;
         made.entries = entries;
         made.eventfd = event.map_or(uapi::NO_EVENTFD, |fd| fd.as_raw_fd());
-        self.request(&mut made).map_err(|e| self.direct_error("making a queue", e))?;
+        self.request(&mut made).map_err(|e| self.refused("making a queue", e))?;
         self.map_queue(&made).inspect_err(|_| {
             // The first error is the one to report; what is left goes with the file.
             let _ = self.destroy_queue(made.handle);
@@ -181,11 +216,46 @@ impl Backend for Device {
     fn alloc_buffer(&self, len: u64) -> Result<BufferParts> {
         let mut made = uapi::BufferAlloc::new_zeroed();
         (made.size, made.len) = (uapi::BufferAlloc::LAYOUT.size as u32, len);
-        self.request(&mut made).map_err(|e| self.direct_error("allocating a buffer", e))?;
+        self.request(&mut made).map_err(|e| self.refused("allocating a buffer", e))?;
         self.map_buffer(&made).inspect_err(|_| {
             // As above.
             let _ = self.free_buffer(made.handle);
         })
+    }
+
+    fn register_buffer(&self, memory: Arc<Region>, writable: bool) -> Result<BufferParts> {
+        let mut made = uapi::BufferRegister::new_zeroed();
+        made.size = uapi::BufferRegister::LAYOUT.size as u32;
+        made.flags = if writable { 0 } else { uapi::BUFFER_READ_ONLY };
+        (made.address, made.len) = (memory.as_ptr() as u64, memory.len() as u64);
+        self.request(&mut made).map_err(|e| self.register_error(memory.len() as u64, e))?;
+        let table = memory.len() as u64 / u64::from(uapi::PAGE_SIZE) * uapi::Page::LAYOUT.size as u64;
+        let table = match (made.first, made.table_len >= table) {
+            (0, true) => self.map_table(made.table_offset, made.table_len),
+            _ => Err(Error::Protocol("the module's buffer and the memory do not fit together".into())),
+        };
+        let table = table.inspect_err(|_| {
+            // As above.
+            let _ = self.free_buffer(made.handle);
+        })?;
+        Ok(BufferParts { handle: made.handle, data: memory, table, writable })
+    }
+
+    fn submit(&self, entries: &mut [uapi::KvEntry], timeout: Duration) -> nix::Result<()> {
+        let mut submit = uapi::KvSubmit::new_zeroed();
+        submit.size = uapi::KvSubmit::LAYOUT.size as u32;
+        // `entries` is borrowed exclusively for the call, and every bit pattern is an entry.
+        (submit.entries, submit.count) = (entries.as_mut_ptr() as u64, entries.len() as u32);
+        submit.timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
+        match self.request(&mut submit) {
+            // The entries tell which were answered, which are under way, and which were not started.
+            Err(Errno::EINTR | Errno::ETIMEDOUT) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn calls(self: Arc<Self>) -> Result<Box<dyn Calls>> {
+        Ok(Box::new(UringCalls::new(&self.file)?))
     }
 
     fn free_buffer(&self, handle: u32) -> Result<()> {
@@ -212,7 +282,7 @@ fn unfit(info: &uapi::GetInfo) -> Option<String> {
 }
 
 /// Why a node could not be opened.
-fn refused(path: &Path, error: io::Error) -> Error {
+fn open_error(path: &Path, error: io::Error) -> Error {
     let path = path.to_owned();
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOENT | Errno::ENOTDIR) => Error::NoNode { path },

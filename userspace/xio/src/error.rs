@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong: each error names the limit that was hit and what can be done.
 
-use crate::info::{Direct, Iommu};
+use crate::info::{Direct, Iommu, Unconfined};
 use nvme_kv::{Key, Status};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,33 +43,77 @@ pub enum Error {
     },
     /// Direct queues are refused to this client.
     #[error(
-        "direct queues are refused because no IOMMU confines the device (IOMMU: {iommu}): boot with intel_iommu=on \
-         or amd_iommu=on and without iommu=pt, or run with CAP_SYS_RAWIO, or load the module with unsafe_direct=1, \
-         which lets every client reach all of memory through the device"
+        "direct queues are refused because no IOMMU confines the device (IOMMU: {iommu}; {missing}): {}; or use the mediated \
+         path, which needs none; or run with CAP_SYS_RAWIO, or load the module with unsafe_direct=1, which lets every \
+         client reach all of memory through the device", missing.remedy()
     )]
     DirectRefused {
         /// What there is.
         iommu: Iommu,
+        /// What is missing.
+        missing: Unconfined,
     },
     /// Direct queues should be allowed, the controller said, but were refused.
     #[error("direct queues were refused although they are allowed ({0}): permissions changed meanwhile, try again")]
     Refused(Direct),
-    /// Another process owns the direct path.
+    /// Another process has direct queues on the controller; or direct queues are asked for, and another process has queues or
+    /// memory there.
     #[error(
-        "another process owns the direct queues of this controller: only one can at a time, wait for its end"
+        "another process excludes this one from the controller: direct queues are for one process alone, beside which no \
+         other has queues or memory there; wait for its end, or use the mediated path in all of them"
     )]
     Busy,
+    /// The module has no mediated path.
+    #[error("the module does not submit commands for its clients: update it, or use the direct path")]
+    NoMediated,
+    /// A command that the kernel does not submit.
+    #[error("{op}: the kernel does not submit this command: use the direct path")]
+    DirectOnly {
+        /// The command.
+        op: &'static str,
+    },
+    /// There can be no io_uring.
+    #[error(
+        "no io_uring can be made ({source}): kernel.io_uring_disabled or a filter of system calls may forbid it; batches \
+         need none"
+    )]
+    NoRing {
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Too many mediated calls at once.
+    #[error("too many calls are under way on this controller: try again when some have ended, or put more into each")]
+    TooManyCalls,
     /// The controller was removed, failed or was reset.
     #[error("the controller is gone: it was removed, lost or taken from the module")]
     Gone,
     /// All queues of the controller are in use.
     #[error("the controller has no queue left: close one")]
     NoQueueLeft,
-    /// The limit on the memory of one client.
-    #[error("{what}: this client's limit of {limit} bytes of device memory is used up: free buffers, or ask for less")]
+    /// A limit on memory or queues of one client, or on the memory of one user.
+    #[error(
+        "{what}: a limit of the module is used up (bytes of one client: {client}, of one user: {user}; direct queues of one \
+         client: {queues}): free buffers or queues, ask for less, or load the module with larger max_client_mb, \
+         max_user_mb or max_client_queues"
+    )]
     Quota {
         /// What was being done.
         what: &'static str,
+        /// Bytes that one client can have.
+        client: u64,
+        /// Bytes that all clients of one user can have.
+        user: u64,
+        /// Direct queues that one client can have.
+        queues: u32,
+    },
+    /// The limit on pinned memory.
+    #[error(
+        "registering {len} bytes: they can not be pinned, RLIMIT_MEMLOCK is {limit} bytes: raise it (ulimit -l, or \
+         LimitMEMLOCK= of a service), or use memory of the module"
+    )]
+    MemoryLock {
+        /// Bytes.
+        len: u64,
         /// The limit in bytes.
         limit: u64,
     },
@@ -102,6 +146,17 @@ pub enum Error {
     /// A buffer of another controller.
     #[error("the buffer belongs to another controller than the queue")]
     ForeignBuffer,
+    /// The buffer is of memory that may only be read.
+    #[error("the buffer is read-only: values can be stored from it, but nothing can be written or retrieved into it")]
+    ReadOnly,
+    /// A direct queue can not use the buffer.
+    #[error(
+        "the buffer was made while this process might not have direct queues, so its addresses are not known: make it anew"
+    )]
+    NoAddresses,
+    /// The buffer is no more.
+    #[error("the controller was reset, and the buffer went with it: make it anew")]
+    BufferGone,
     /// The namespace does not exist or is no Key Value namespace.
     #[error("the controller has no Key Value namespace {nsid}: `namespaces` tells those it has")]
     NoNamespace {
@@ -216,6 +271,20 @@ pub enum Error {
         what: &'static str,
         /// For how long.
         after: Duration,
+    },
+    /// A signal ended the call. The command may still be carried out.
+    #[error(
+        "{what}: a signal ended the wait, and the command may still take effect: look before trying it again"
+    )]
+    Interrupted {
+        /// The command.
+        what: &'static str,
+    },
+    /// The call ended, by a signal or at its deadline, before the command was given to the controller.
+    #[error("{what}: not started before the deadline or a signal ended the call: it can be tried again")]
+    NotStarted {
+        /// The command.
+        what: &'static str,
     },
     /// The controller broke the rules; the queue takes no more commands.
     #[error("the controller broke the protocol: {0}; close the queue")]

@@ -2,6 +2,7 @@
 //! What a controller and its namespaces are.
 
 use crate::error::{Error, LimitBy, Result};
+use crate::path::Path;
 use nvme_kv::{identify, Key};
 use std::fmt;
 use xio_uapi as uapi;
@@ -19,6 +20,62 @@ pub enum Iommu {
     TranslatedLazy,
     /// Something that this library does not know.
     Other(u32),
+}
+
+/// What keeps an IOMMU from confining the device; nothing when it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unconfined(pub u32);
+
+impl Unconfined {
+    /// What each bit means, and what to do about it.
+    const BITS: [(u32, &'static str, &'static str); 4] = [
+        (
+            uapi::UNCONFINED_NOT_TRANSLATED,
+            "addresses are not translated",
+            "boot with intel_iommu=on or amd_iommu=on and without iommu=pt",
+        ),
+        (
+            uapi::UNCONFINED_GROUP,
+            "other devices share its IOMMU group",
+            "put the controller into another slot",
+        ),
+        (
+            uapi::UNCONFINED_INTERRUPTS,
+            "interrupts are not remapped",
+            "switch interrupt remapping on, or accept it with the module's unsafe_interrupts=1",
+        ),
+        (
+            uapi::UNCONFINED_RESERVED,
+            "the firmware has memory mapped for it",
+            "have the firmware let go of it",
+        ),
+    ];
+
+    fn join(
+        self,
+        f: &mut fmt::Formatter<'_>,
+        each: impl Fn(&(u32, &'static str, &'static str)) -> &'static str,
+    ) -> fmt::Result {
+        let parts: Vec<_> = Self::BITS.iter().filter(|(bit, ..)| self.0 & bit != 0).map(each).collect();
+        f.pad(&parts.join(", "))
+    }
+
+    /// What to do about it, to be printed.
+    pub fn remedy(self) -> impl fmt::Display {
+        struct Remedy(Unconfined);
+        impl fmt::Display for Remedy {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.join(f, |(_, _, remedy)| remedy)
+            }
+        }
+        Remedy(self)
+    }
+}
+
+impl fmt::Display for Unconfined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.join(f, |(_, what, _)| what)
+    }
 }
 
 /// Whether this process may have direct queues at this moment, and why.
@@ -144,9 +201,33 @@ impl Info {
         self.raw.iommu.into()
     }
 
+    /// What keeps the IOMMU from confining it.
+    pub const fn unconfined(&self) -> Unconfined {
+        Unconfined(self.raw.unconfined)
+    }
+
     /// Whether this process may have direct queues, and why.
     pub fn direct(&self) -> Direct {
         self.raw.direct.into()
+    }
+
+    /// Whether the kernel submits commands for this process.
+    pub const fn mediated(&self) -> bool {
+        self.raw.queue_kinds & uapi::QUEUE_KIND_MEDIATED != 0
+    }
+
+    /// Commands of all processes that the kernel's queue holds at a time.
+    pub const fn mediated_depth(&self) -> u32 {
+        self.raw.mediated_depth
+    }
+
+    /// What [`Path::Auto`] tries first at this moment.
+    pub fn preferred_path(&self) -> Path {
+        if self.direct().allowed() {
+            Path::Direct
+        } else {
+            Path::Mediated
+        }
     }
 
     /// Deepest queue in entries.

@@ -1,54 +1,87 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values in ordinary memory: a queue, a buffer that grows, and copies in between.
+//! Values in ordinary memory: a path to the controller, a buffer that grows, and copies in between.
 
 use crate::buffer::{Buffer, Slice};
 use crate::controller::Controller;
 use crate::error::{protocol, Error, Result};
 use crate::info::Namespace;
 use crate::list::Pages;
+use crate::memory::Memory;
+use crate::path::{MemoryKind, Path};
 use crate::queue::{Queue, QueueOptions};
+use crate::way::Way;
 use nvme_kv::kv::{RetrieveOptions, StoreOptions};
 use nvme_kv::{Key, Status};
 
 /// Smallest buffer: most values fit, and a list has many keys.
 const SMALLEST: u64 = 64 << 10;
 
+/// How a [`Kv`] gets to the controller, and in what memory it works.
+#[derive(Clone, Debug, Default)]
+pub struct KvOptions {
+    /// The path.
+    pub path: Path,
+    /// The memory.
+    pub memory: MemoryKind,
+    /// The queue of the direct path; of the mediated one, only `timeout` matters.
+    pub queue: QueueOptions,
+}
+
+impl From<QueueOptions> for KvOptions {
+    fn from(queue: QueueOptions) -> Self {
+        Self { queue, ..Self::default() }
+    }
+}
+
 /// Values by key in one namespace, one call at a time.
 ///
 /// Drop order: the queue, then the buffer that it works in.
 #[derive(Debug)]
 pub struct Kv {
-    queue: Queue,
+    queue: Way,
+    memory: MemoryKind,
     buffer: Option<Buffer>,
     namespace: Namespace,
     controller: Controller,
 }
 
 impl Kv {
-    /// Opens a namespace, the first one unless `nsid` names one.
+    /// Opens a namespace, the first one unless `nsid` names one, by the path that [`Path::Auto`] finds.
     ///
     /// # Errors
-    /// Those of [`Controller::namespace`] and [`Controller::queue`].
+    /// Those of [`with_options`](Self::with_options).
     pub fn open(controller: &Controller, nsid: Option<u32>) -> Result<Self> {
-        let limit = controller.info()?.max_queue_entries();
-        Self::with_options(
-            controller,
-            nsid,
-            QueueOptions { entries: limit.min(4), ..QueueOptions::default() },
-        )
+        let entries = controller.info()?.max_queue_entries().min(4);
+        Self::with_options(controller, nsid, QueueOptions { entries, ..QueueOptions::default() })
     }
 
-    /// The same, with a queue of the caller's choice.
+    /// The same, with path, memory and queue of the caller's choice ([`KvOptions`], or [`QueueOptions`] alone).
     ///
     /// # Errors
-    /// Those of [`Controller::namespace`] and [`Controller::queue`].
-    pub fn with_options(controller: &Controller, nsid: Option<u32>, options: QueueOptions) -> Result<Self> {
+    /// Those of [`Controller::namespace`]; on the direct path those of [`Controller::queue`], on the mediated one those of
+    /// [`Controller::mediated_queue`], and of [`Controller::alloc`] or [`Controller::register`].
+    pub fn with_options(
+        controller: &Controller,
+        nsid: Option<u32>,
+        options: impl Into<KvOptions>,
+    ) -> Result<Self> {
+        let KvOptions { path, memory, queue } = options.into();
         let namespace = match nsid {
             Some(nsid) => controller.namespace(nsid)?,
             None => controller.first_namespace()?,
         };
-        let queue = controller.queue(options)?;
-        Ok(Self { queue, buffer: None, namespace, controller: controller.clone() })
+        let queue = Way::open(controller, path, &queue)?;
+        let mut kv = Self { queue, memory, buffer: None, namespace, controller: controller.clone() };
+        if kv.path() == Path::Mediated {
+            // Who has memory is not shut out by another process' direct queues later; whoever is already, learns it now.
+            kv.room(0)?;
+        }
+        Ok(kv)
+    }
+
+    /// The path in use: direct or mediated.
+    pub const fn path(&self) -> Path {
+        self.queue.path()
     }
 
     /// The namespace, as it was when it was opened.
@@ -61,9 +94,12 @@ impl Kv {
         &self.controller
     }
 
-    /// The queue.
-    pub fn queue(&mut self) -> &mut Queue {
-        &mut self.queue
+    /// The queue, on the direct path.
+    pub fn queue(&mut self) -> Option<&mut Queue> {
+        match &mut self.queue {
+            Way::Direct(queue) => Some(queue),
+            Way::Mediated(_) => None,
+        }
     }
 
     /// Stores a value of any length up to the limits, 0 included.
@@ -137,7 +173,7 @@ impl Kv {
         Pages::new(self, start)
     }
 
-    /// Makes durable what was stored.
+    /// Makes durable what was stored. Only on the direct path.
     ///
     /// # Errors
     /// Those of [`Queue::flush`].
@@ -161,23 +197,33 @@ impl Kv {
     /// The buffer, made larger if it has less than `len` bytes.
     fn room(&mut self, len: u64) -> Result<Buffer> {
         // A command that was given up may still read or write the buffer: it keeps it, and others get another.
-        if self.queue.poisoned() > 0 {
+        if self.queue.poisoned() > 0 || self.buffer.as_ref().is_some_and(Buffer::is_late) {
             self.buffer = None;
         }
         if let Some(buffer) = self.buffer.as_ref().filter(|b| b.len() as u64 >= len) {
             return Ok(buffer.clone());
         }
-        // The old one first: there is a limit on both together.
-        self.buffer = None;
         let limit = self.controller.info()?.max_buffer();
         let rounded = len.max(SMALLEST).next_power_of_two().min(limit).max(len);
-        let allocate = |len: u64| self.controller.alloc(usize::try_from(len).unwrap_or(usize::MAX));
-        let buffer = match allocate(rounded) {
-            // What is left of the limit may be enough.
-            Err(Error::Quota { .. }) => allocate(len.max(1))?,
-            allocated => allocated?,
-        };
+        let mut allocated = self.allocate(rounded);
+        for len in [rounded, len.max(1)] {
+            if !matches!(allocated, Err(Error::Quota { .. } | Error::MemoryLock { .. })) {
+                break;
+            }
+            // What is left of the limit may be enough without the old one, or for no more than is needed.
+            self.buffer = None;
+            allocated = self.allocate(len);
+        }
+        let buffer = allocated?;
         self.buffer = Some(buffer.clone());
         Ok(buffer)
+    }
+
+    fn allocate(&self, len: u64) -> Result<Buffer> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        match self.memory {
+            MemoryKind::Coherent => self.controller.alloc(len),
+            MemoryKind::Pinned => self.controller.register(Memory::new(len)?),
+        }
     }
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! NVMe Key Value storage from user space: commands go straight from this process to the controller and
-//! completions straight back, without a system call, over queues that the `rocm_xio` module maps.
+//! NVMe Key Value storage from user space, in one of two ways (see [`Path`]):
+//!
+//! * **direct**: commands go straight from this process to the controller and completions straight back, without a
+//!   system call, over queues that the `rocm_xio` module maps. One process at a time, where an IOMMU confines the device.
+//! * **mediated**: the kernel checks and submits them, one or many in a system call. Everybody, everywhere.
 //!
 //! * [`Controller`]: a controller, by its node `/dev/rocm-xioN` or [inside this process](Controller::loopback).
 //! * [`Kv`]: values in ordinary memory, one call at a time. The place to start.
 //! * [`Queue`]: blocking calls, and submit and poll with many commands in flight.
-//! * [`Buffer`], [`Slice`]: memory that commands point at.
+//! * [`MediatedQueue`]: blocking calls and batches by way of the kernel; [`MediatedRing`]: submit and poll.
+//! * [`Buffer`], [`Slice`]: memory that commands point at: of the module, or [`Memory`] of this process.
 //! * [`gpu`]: kernels that store and retrieve by themselves.
 //! * [`RawQueue`]: a queue for code outside this library.
 //! * [`Error`]: says which limit was hit and what to do.
@@ -21,7 +25,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Only one process at a time has queues and buffers on a controller; see [`Error::Busy`]. Ordering of memory
+//! Direct queues are for one process alone: beside it no other has queues or buffers on the controller, see
+//! [`Error::Busy`]. Ordering of memory
 //! accesses relies on x86-64 for what a real device sees.
 
 mod backend;
@@ -36,15 +41,25 @@ mod kv;
 mod list;
 pub mod loopback;
 mod mapping;
+mod mediated;
+mod memory;
+mod path;
 mod queue;
+mod ring;
+mod uring;
+mod way;
 
 pub use buffer::{Buffer, Slice};
 pub use command::{Completion, Operation, Token};
 pub use controller::Controller;
 pub use error::{Error, LimitBy, Result};
-pub use info::{Direct, Info, Iommu, Namespace};
-pub use kv::Kv;
+pub use info::{Direct, Info, Iommu, Namespace, Unconfined};
+pub use kv::{Kv, KvOptions};
 pub use list::Pages;
+pub use mediated::MediatedQueue;
+pub use memory::Memory;
 pub use nvme_kv::kv::{Condition, RetrieveOptions, StoreOptions};
 pub use nvme_kv::{list::Keys, Key, KeyError, ParseKeyError, Status};
+pub use path::{MemoryKind, Path};
 pub use queue::{Queue, QueueOptions, RawQueue, Wait};
+pub use ring::MediatedRing;

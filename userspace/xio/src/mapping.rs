@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "mapped memory is reached through raw pointers")]
 
 use crate::error::{os, Result};
-use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
+use nix::sys::mman::{mmap, mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -142,6 +142,22 @@ impl Region {
     #[inline]
     pub(crate) fn store_release(&self, at: usize, value: u32) {
         self.word32(at).store(value.to_le(), Ordering::Release);
+    }
+
+    /// Takes the right to write away. `write` must not be called afterwards.
+    pub(crate) fn protect(&mut self) -> Result<()> {
+        // SAFETY: the mapping is ours by the invariant, and no reference to its bytes lives while `self` is borrowed.
+        let done = unsafe { mprotect(self.ptr.cast(), self.len, ProtFlags::PROT_READ) };
+        done.map_err(|e| os("making memory read-only", e))
+    }
+
+    /// The bytes.
+    ///
+    /// # Safety
+    /// For as long as the reference lives nothing writes to them, no device either.
+    pub(crate) unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: mapped bytes by the invariant; nobody writes to them by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 
     /// The bytes of a writable mapping, to change.

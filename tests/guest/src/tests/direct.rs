@@ -27,6 +27,11 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
         ["group"] => (xio_uapi::IOMMU_TRANSLATED, xio_uapi::UNCONFINED_GROUP),
         _ => (xio_uapi::IOMMU_NONE, untranslated),
     };
+    let (missing, remedy) = match gap {
+        xio_uapi::UNCONFINED_INTERRUPTS => ("interrupts are not remapped", "unsafe_interrupts=1"),
+        xio_uapi::UNCONFINED_GROUP => ("share its IOMMU group", "another slot"),
+        _ => ("addresses are not translated", "intel_iommu=on"),
+    };
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
     report.case("what_is_missing_is_said", |_| {
         let info = Node::open(NODE)?.info()?;
@@ -36,11 +41,21 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     });
     report.case("ordinary_user_is_refused", |_| session::run(&["direct-refused"]).map(drop));
     report.case("command_says_why_and_what_to_do", |_| {
-        let refused = user::run(&["xio", "kv", "exist", "key"])?.expect_code(7)?;
-        for word in ["IOMMU", "unsafe_direct", "CAP_SYS_RAWIO"] {
+        let refused = user::run(&["xio", "--path", "direct", "kv", "exist", "key"])?.expect_code(7)?;
+        for word in ["IOMMU", missing, remedy, "unsafe_direct", "CAP_SYS_RAWIO", "mediated"] {
             ensure!(refused.stderr.contains(word), "the message does not name {word}: {}", refused.stderr);
         }
         Ok(())
+    });
+    report.case("command_works_by_way_of_the_kernel", |_| {
+        let listed = user::run(&["xio", "list"])?.expect_success()?.text();
+        let told = listed.contains("yes       no (") && listed.contains(missing);
+        ensure!(told, "it must name {missing:?}: {listed}");
+        let info = user::run(&["xio", "info"])?.expect_success()?.text();
+        ensure!(info.contains("Path              mediated"), "{info}");
+        let missing = user::run(&["xio", "-v", "kv", "exist", "key"])?.expect_code(3)?;
+        ensure!(missing.stderr.contains("path: mediated"), "{}", missing.stderr);
+        user::run(&["xio", "kv", "selftest"])?.expect_success().map(drop)
     });
     report.case("rawio_may_and_that_taints", |_| {
         ensure!(!is_tainted_by_user()?, "tainted before");

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values through the library and the command, as the ordinary user over the device node.
+//! Values through the library and the command, as the ordinary user over the device node. Clients with the arguments
+//! `PATH MEMORY` work over that path and in that memory, else as the library chooses.
 
-use crate::command::Finished;
 use crate::kernel;
 use crate::report::Report;
 use crate::session::{self, Client, Session};
-use crate::tests::{bench, life};
+use crate::tests::{kv_command, life};
 use crate::user;
 use anyhow::{ensure, Context, Result};
 use std::time::{Duration, Instant};
-use xio::{Completion, Condition, Controller, Error, Kv, Operation, QueueOptions, StoreOptions};
-use xio::{Key, RetrieveOptions, Status};
+use xio::{Completion, Condition, Controller, Error, Kv, KvOptions, MemoryKind, Operation, QueueOptions};
+use xio::{Key, Path, RetrieveOptions, Status, StoreOptions};
 
 pub const CLIENTS: &[(&str, Client)] = &[
-    ("kv-sizes", |_| sizes()),
-    ("kv-keys", |_| keys()),
-    ("kv-conditions", |_| conditions()),
-    ("kv-list", |_| list()),
+    ("kv-sizes", sizes),
+    ("kv-keys", keys),
+    ("kv-conditions", conditions),
+    ("kv-list", list),
     ("kv-deep", |_| deep()),
     ("kv-event", |_| event()),
-    ("kv-usage", |_| usage()),
+    ("kv-usage", usage),
     ("kv-turn", turn),
-    ("kv-limits", |_| limits()),
+    ("kv-limits", limits),
     ("kv-own", own),
-    ("kv-bench", |_| benchmark()),
 ];
 
 /// The first controller has default limits.
@@ -35,7 +34,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         });
     }
     report.case("eight_processes_in_turn", |_| in_turn());
-    report.case("options_of_the_command", |_| command_options());
+    report.case("options_of_the_command", |_| kv_command::options());
     report.case("one_process_at_a_time", |_| one_at_a_time());
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
@@ -44,7 +43,8 @@ pub fn run(report: &mut Report, _: &[&str]) {
 pub fn run_small(report: &mut Report, _: &[&str]) {
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
     report.case("kv_limits", |_| session::run(&["kv-limits"]).map(drop));
-    report.case("a_full_namespace_ends_the_command_with_5", |_| full());
+    report.case("kv_limits_mediated", |_| session::run(&["kv-limits", "mediated", "pinned"]).map(drop));
+    report.case("a_full_namespace_ends_the_command_with_5", |_| kv_command::full());
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
 
@@ -77,22 +77,41 @@ pub fn run_two(report: &mut Report, _: &[&str]) {
     });
 }
 
-fn open() -> Result<Kv> {
-    open_at(kernel::NODE)
+/// Opens the first namespace over the path and in the memory that the arguments name.
+pub fn open(way: &[&str]) -> Result<Kv> {
+    open_at(kernel::NODE, None, way)
 }
 
-/// Opens the first namespace; waits while the owner before is still being taken down.
-fn open_at(node: &str) -> Result<Kv> {
+/// Opens a namespace; waits while the owner before is still being taken down.
+fn open_at(node: &str, nsid: Option<u32>, way: &[&str]) -> Result<Kv> {
+    let controller = Controller::open(node)?;
+    let options = options(&controller, way)?;
     let end = Instant::now() + kernel::NODE_LIMIT;
-    loop {
-        match Kv::open(&Controller::open(node)?, None) {
+    let kv = loop {
+        match Kv::with_options(&controller, nsid, options.clone()) {
             Err(Error::Busy) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
-            other => return other.context("opening a namespace"),
+            other => break other.context("opening a namespace")?,
         }
-    }
+    };
+    ensure!([kv.path(), Path::Auto].contains(&options.path), "{way:?}, and the path is {}", kv.path());
+    Ok(kv)
 }
 
-fn value(seed: u32, len: usize) -> Vec<u8> {
+fn options(controller: &Controller, way: &[&str]) -> Result<KvOptions> {
+    let (path, memory) = match way {
+        [] => Default::default(),
+        [path, memory] => (
+            [Path::Auto, Path::Direct, Path::Mediated].into_iter().find(|p| p.to_string() == *path),
+            [MemoryKind::Coherent, MemoryKind::Pinned].into_iter().find(|m| m.to_string() == *memory),
+        ),
+        _ => anyhow::bail!("arguments: PATH MEMORY"),
+    };
+    let entries = controller.info()?.max_queue_entries().min(4);
+    let (path, memory) = (path.unwrap_or_default(), memory.unwrap_or_default());
+    Ok(KvOptions { path, memory, queue: QueueOptions { entries, ..Default::default() } })
+}
+
+pub fn value(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -103,8 +122,8 @@ fn value(seed: u32, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-fn sizes() -> Result<()> {
-    let mut kv = open()?;
+fn sizes(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     for len in [0, 1, 4095, 4096, 4097, (1 << 20) + 3, 64 << 20] {
         let (key, value) = (format!("size-{len}").parse()?, value(len as u32, len));
         kv.store(&key, &value, StoreOptions::default()).with_context(|| format!("Store of {len} bytes"))?;
@@ -118,8 +137,8 @@ fn sizes() -> Result<()> {
     Ok(())
 }
 
-fn keys() -> Result<()> {
-    let mut kv = open()?;
+fn keys(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     let keys: Vec<Key> = [
         &[0][..],
         &[0, 0],
@@ -147,8 +166,8 @@ fn keys() -> Result<()> {
     Ok(())
 }
 
-fn conditions() -> Result<()> {
-    let mut kv = open()?;
+fn conditions(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     let key: Key = "condition".parse()?;
     let if_absent = StoreOptions { condition: Condition::IfAbsent, ..Default::default() };
     let if_exists = StoreOptions { condition: Condition::IfExists, no_compress: true };
@@ -171,8 +190,8 @@ fn conditions() -> Result<()> {
     Ok(())
 }
 
-fn list() -> Result<()> {
-    let mut kv = open()?;
+fn list(way: &[&str]) -> Result<()> {
+    let mut kv = open(way)?;
     let key = |n: usize| Key::new(format!("list{n:05}").as_bytes());
     for n in 0..5000 {
         kv.store(&key(n)?, &[], StoreOptions::default())?;
@@ -264,10 +283,10 @@ fn event() -> Result<()> {
 }
 
 /// What a namespace says of its use is right, and deleting gives it back.
-fn usage() -> Result<()> {
+fn usage(way: &[&str]) -> Result<()> {
     let controller = Controller::open(kernel::NODE)?;
     let used = || Ok::<_, Error>(controller.first_namespace()?.used());
-    let mut kv = open()?;
+    let mut kv = open(way)?;
     let (before, key) = (used()?, "usage".parse()?);
     kv.store(&key, &[7; 100_000], StoreOptions::default())?;
     let with = used()?;
@@ -289,48 +308,13 @@ fn in_turn() -> Result<()> {
 /// Finds what the processes before stored, and adds to it.
 fn turn(arguments: &[&str]) -> Result<()> {
     let n: u32 = arguments.first().context("no number")?.parse()?;
-    let mut kv = open()?;
+    let mut kv = open(&[])?;
     for earlier in 0..n {
         let back = kv.retrieve(&format!("turn{earlier}").parse()?)?;
         ensure!(back == value(earlier, 10_000), "the value of process {earlier} changed");
     }
     kv.store(&format!("turn{n}").parse()?, &value(n, 10_000), StoreOptions::default())?;
     Ok(())
-}
-
-/// A line of shell as the ordinary user.
-fn shell(line: &str) -> Result<Finished> {
-    user::run_within(&["sh", "-c", line], Duration::from_secs(100))
-}
-
-fn command_options() -> Result<()> {
-    let store = "for n in 0 1 2 3 4 5 6 7; do printf $n | xio kv store opt$n -i - || exit; done";
-    shell(store)?.expect_success()?;
-    let listed = shell("xio kv list --start opt2 --limit 5")?.expect_success()?.text();
-    ensure!(listed == "opt2\nopt3\nopt4\nopt5\nopt6\n", "{listed}");
-    shell("printf other | xio kv store opt3 -i - --if-absent")?.expect_code(4)?;
-    shell("printf new | xio kv store opt8 -i - --if-exists")?.expect_code(3)?;
-    for file in ["fresh", "an old file"] {
-        let line = "xio kv retrieve opt3 -o /tmp/opt && cat /tmp/opt";
-        let got = shell(line)?.expect_success()?.text();
-        ensure!(got == "3", "{file}: {got}");
-        std::fs::write("/tmp/opt.old", "longer than the value")?;
-        shell("cat /tmp/opt.old > /tmp/opt")?.expect_success()?;
-    }
-    shell("rm /tmp/opt && xio kv delete opt0 opt1 opt2 opt3 opt4 opt5 opt6 opt7")?.expect_success()?;
-    shell("xio kv retrieve opt3 -o /tmp/opt")?.expect_code(3)?;
-    ensure!(!std::path::Path::new("/tmp/opt").exists(), "a file without a value");
-    Ok(())
-}
-
-fn full() -> Result<()> {
-    let fill = "n=0; while [ $n -lt 64 ]; do head -c 32768 /dev/zero | xio -n 1 kv store full$n || exit; \
-                n=$((n + 1)); done";
-    let refused = shell(fill)?.expect_code(5)?;
-    ensure!(refused.stderr.contains("full"), "{}", refused.stderr);
-    shell("xio -n 1 kv delete $(xio -n 1 kv list)")?.expect_success()?;
-    let over = shell("head -c 32769 /dev/zero | xio -n 1 kv store long")?;
-    over.expect_code(2).map(drop)
 }
 
 fn one_at_a_time() -> Result<()> {
@@ -348,7 +332,7 @@ fn one_at_a_time() -> Result<()> {
 fn own(arguments: &[&str]) -> Result<()> {
     let [node, seed] = arguments else { anyhow::bail!("arguments: NODE SEED") };
     let (seed, key): (u8, Key) = (seed.parse()?, "own".parse()?);
-    let mut kv = open_at(node)?;
+    let mut kv = open_at(node, None, &[])?;
     for n in 0..500u32 {
         let value = value(n, n as usize * 10);
         kv.store(&key, &value, StoreOptions::default())?;
@@ -358,14 +342,14 @@ fn own(arguments: &[&str]) -> Result<()> {
     session::ready()
 }
 
-fn limits() -> Result<()> {
+fn limits(way: &[&str]) -> Result<()> {
     let controller = Controller::open(kernel::NODE)?;
     let info = controller.info()?;
     ensure!(info.max_queue_entries() == 16, "{} entries", info.max_queue_entries());
     ensure!(info.max_transfer() == Some(32 << 10), "{:?} bytes", info.max_transfer());
     let namespaces = controller.namespaces()?;
     ensure!(namespaces.iter().map(|n| n.nsid()).eq([1, 2, 3]), "{namespaces:?}");
-    let mut kv = Kv::open(&controller, Some(2))?;
+    let mut kv = open_at(kernel::NODE, Some(2), way)?;
     let (limit, _) = kv.namespace().max_value();
     ensure!(limit == 32 << 10, "the transfer limits values to {limit}");
     let key = |n: u32| Key::new(&n.to_be_bytes());
@@ -387,36 +371,13 @@ fn limits() -> Result<()> {
     kv.delete(&key(0)?)?;
     kv.store(&key(stored)?, &value(stored, 32 << 10), StoreOptions::default())?;
     // Another namespace is another place.
-    drop(kv);
-    let mut other = Kv::open(&controller, Some(3))?;
-    ensure!(!other.exist(&key(1)?)?, "a key of namespace 2 is in namespace 3");
+    let keys = (1..=stored).map(key).collect::<Result<Vec<_>, _>>()?;
+    let mut other = Kv::with_options(&kv.controller().clone(), Some(3), options(&controller, way)?)?;
+    ensure!(!other.exist(&keys[0])?, "a key of namespace 2 is in namespace 3");
     drop(other);
+    keys.iter().try_for_each(|key| kv.delete(key))?;
+    drop(kv);
     let none = Kv::open(&controller, Some(9));
     ensure!(matches!(none, Err(Error::NoNamespace { nsid: 9 })), "namespace 9: {none:?}");
-    Ok(())
-}
-
-/// 4 KiB over the mapped queue.
-fn benchmark() -> Result<()> {
-    let controller = Controller::open(kernel::NODE)?;
-    let namespace = controller.first_namespace()?;
-    let mut queue = controller.queue(QueueOptions::default())?;
-    let buffer = controller.alloc(4096)?;
-    let (key, slice) = ("bench".parse()?, buffer.slice(..)?);
-    println!(
-        "{}",
-        bench::line("mapped queue, Store", || Ok(queue.store(
-            &namespace,
-            &key,
-            &slice,
-            Default::default()
-        )?))?
-    );
-    println!(
-        "{}",
-        bench::line("mapped queue, Retrieve", || {
-            Ok(queue.retrieve(&namespace, &key, &slice, Default::default()).map(drop)?)
-        })?
-    );
     Ok(())
 }

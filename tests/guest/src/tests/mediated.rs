@@ -61,9 +61,9 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     }
     report.case("figures", |report| {
         report.note(&session::run(&["mediated-bench"])?.text());
-        if confined {
-            report.note(&session::run(&["kv-bench"])?.text());
-        }
+        // Without IOMMU, direct queues are root's.
+        let direct = if confined { session::run } else { session::run_as_root };
+        report.note(&direct(&["bench-direct"])?.text());
         Ok(())
     });
     report.case("nothing_is_left", |_| life::nothing_is_left());

@@ -29,6 +29,8 @@ mod direct;
 mod gpu;
 mod interop;
 mod kv;
+mod kv_command;
+mod kv_ways;
 pub mod life;
 mod mediated;
 mod nvme;
@@ -52,6 +54,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("kv", kv::run),
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),
+    ("kv-ways", kv_ways::run),
     ("life", life::run),
     ("mediated", mediated::run),
     ("mediated-small", mediated::run_small),
@@ -64,10 +67,12 @@ const GROUPS: &[(&str, Group)] = &[
 /// The clients of all groups.
 const CLIENTS: &[&[(&str, Client)]] = &[
     abi::CLIENTS,
+    bench::CLIENTS,
     direct::CLIENTS,
     gpu::CLIENTS,
     interop::CLIENTS,
     kv::CLIENTS,
+    kv_ways::CLIENTS,
     life::CLIENTS,
     mediated::CLIENTS,
     nvme::CLIENTS,

@@ -47,7 +47,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         Ok(())
     });
     report.case("figures_of_the_mapped_queue", |report| {
-        report.note(&session::run(&["kv-bench"])?.text());
+        report.note(&session::run(&["bench-direct"])?.text());
         Ok(())
     });
     report.case("nvme_and_ours_by_turns", |_| {

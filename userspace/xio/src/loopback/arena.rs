@@ -45,9 +45,13 @@ pub(super) struct Mapped {
 }
 
 impl Arena {
-    /// Gives each page of the region an address somewhere. Addresses are never used again.
+    /// Makes memory whose pages have addresses somewhere.
     pub(super) fn scatter(self: &Arc<Self>, len: usize, writable: bool) -> Result<Mapped> {
-        let region = Arc::new(Region::anonymous(len)?);
+        Ok(self.scatter_region(Arc::new(Region::anonymous(len)?), writable))
+    }
+
+    /// Gives each page of the region an address somewhere. Addresses are never used again.
+    pub(super) fn scatter_region(self: &Arc<Self>, region: Arc<Region>, writable: bool) -> Mapped {
         let count = region.len().div_ceil(PAGE_SIZE) as u64;
         let first = self.scattered.fetch_add(count, Ordering::Relaxed);
         // An odd factor maps the numbers below a power of two to each other.
@@ -60,7 +64,7 @@ impl Arena {
         let region = Arc::new(Region::anonymous(len)?);
         let count = region.len().div_ceil(PAGE_SIZE) as u64;
         let first = CONTIGUOUS + self.contiguous.fetch_add(count + 1, Ordering::Relaxed);
-        self.insert(region, writable, first..first + count)
+        Ok(self.insert(region, writable, first..first + count))
     }
 
     fn insert(
@@ -68,7 +72,7 @@ impl Arena {
         region: Arc<Region>,
         writable: bool,
         numbers: impl Iterator<Item = u64>,
-    ) -> Result<Mapped> {
+    ) -> Mapped {
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         let mut addrs = Vec::new();
         for (n, number) in numbers.enumerate() {
@@ -77,7 +81,7 @@ impl Arena {
             debug_assert!(before.is_none(), "page {number} given twice");
             addrs.push(number * PAGE_SIZE as u64);
         }
-        Ok(Mapped { arena: self.clone(), region, addrs })
+        Mapped { arena: self.clone(), region, addrs }
     }
 
     /// Calls `each` with the memory behind a range and the range of the caller's bytes, page by page.

@@ -4,8 +4,9 @@
 use super::arena::{Arena, Mapped};
 use crate::error::Result;
 use crate::mapping::Region;
+use nix::errno::Errno;
 use nvme_kv::prp::{ReadyLists, LIST_SLOTS};
-use nvme_kv::PAGE_SIZE;
+use nvme_kv::{DataPointer, PAGE_SIZE};
 use std::sync::Arc;
 use xio_uapi::Page;
 use zerocopy::{FromZeros, IntoBytes};
@@ -14,15 +15,17 @@ use zerocopy::{FromZeros, IntoBytes};
 #[derive(Debug)]
 pub(super) struct Allocation {
     data: Mapped,
-    table: Arc<Region>,
+    pages: Vec<Page>,
+    /// Whether the controller can write to it.
+    pub writable: bool,
     /// The lists, which the controller only reads.
     _lists: Vec<Mapped>,
 }
 
 impl Allocation {
-    /// Allocates `len` bytes, whole pages.
-    pub(super) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
-        let data = arena.scatter(len, true)?;
+    /// Lets the controller reach whole pages.
+    pub(super) fn new(arena: &Arc<Arena>, memory: Arc<Region>, writable: bool) -> Result<Self> {
+        let data = arena.scatter_region(memory, writable);
         let mut pages = vec![Page::new_zeroed(); data.addrs.len()];
         for (page, addr) in pages.iter_mut().zip(&data.addrs) {
             page.addr = *addr;
@@ -36,10 +39,7 @@ impl Allocation {
                 lists.push(list);
             }
         }
-        let bytes = pages.as_bytes();
-        let table = Region::anonymous(bytes.len().next_multiple_of(PAGE_SIZE))?;
-        table.write(0, bytes);
-        Ok(Self { data, table: Arc::new(table), _lists: lists })
+        Ok(Self { data, pages, writable, _lists: lists })
     }
 
     /// The data.
@@ -47,9 +47,21 @@ impl Allocation {
         self.data.region.clone()
     }
 
-    /// The table.
-    pub(super) fn table(&self) -> Arc<Region> {
-        self.table.clone()
+    /// The table, to map.
+    pub(super) fn table(&self) -> Result<Arc<Region>> {
+        let bytes = self.pages.as_bytes();
+        let table = Region::anonymous(bytes.len().next_multiple_of(PAGE_SIZE))?;
+        table.write(0, bytes);
+        Ok(Arc::new(table))
+    }
+
+    /// PRP entries of a range.
+    pub(super) fn point(&self, offset: u64, len: u32) -> nix::Result<DataPointer> {
+        let offset = usize::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let page = |n: usize| self.pages.get(n).copied().unwrap_or_else(Page::new_zeroed);
+        let lists = ReadyLists::new(self.pages.len());
+        let entry = |variant: usize, n: usize| page(n).list.get(variant).copied().unwrap_or_default();
+        lists.point(offset, len as usize, |n| page(n).addr, entry).map_err(|_| Errno::EINVAL)
     }
 }
 

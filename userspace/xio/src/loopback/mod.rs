@@ -7,48 +7,39 @@ mod arena;
 mod bare;
 mod buffer;
 mod driver;
+mod hooks;
+mod mediated;
 mod poller;
 
-use crate::backend::{Backend, BufferParts, QueueParts, Select};
+use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::controller::Controller;
 use crate::error::{os, Error, Result};
+use crate::info::{Iommu, Unconfined};
 use crate::mapping::{Doorbell, Region};
 use arena::{Arena, DoorbellMemory, Mapped};
 use buffer::Allocation;
 use driver::{first, Driver};
+use mediated::{errno, LoopbackCalls, Mediated};
 use nvme_kv::admin::{CreateCq, CreateSq};
 use nvme_kv::{identify, Cqe, Sqe, PAGE_SIZE};
 use poller::{Events, Poller, Shared};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use xio_target::Host;
 use xio_uapi as uapi;
 use zerocopy::FromZeros;
 
 pub use bare::{bare, Bare};
+pub use hooks::{Hooks, Surroundings};
 pub use xio_target::{Config, NamespaceConfig};
 
 const MAX_BUFFER: u64 = 256 << 20;
 const MAX_CLIENT_MEMORY: u64 = 1 << 30;
 
-/// Holds the controller's thread, for tests of what happens when a controller stalls.
-#[derive(Clone, Debug)]
-pub struct Hooks {
-    shared: Arc<Shared>,
-}
-
-impl Hooks {
-    /// When it returns, the controller does nothing until [`resume`](Self::resume).
-    pub fn pause(&self) {
-        self.shared.pause(true);
-    }
-
-    /// Lets the controller go on.
-    pub fn resume(&self) {
-        self.shared.pause(false);
-    }
-}
+/// Entries of the queue of mediated commands, as far as the controller has so many.
+const MEDIATED_ENTRIES: u32 = 256;
 
 /// Starts a controller, and gives the means to hold it.
 ///
@@ -71,6 +62,9 @@ struct Loopback {
     arena: Arc<Arena>,
     vectors: u16,
     info: uapi::GetInfo,
+    surroundings: Arc<Mutex<Surroundings>>,
+    /// The queue of mediated commands, once one was asked for. Locked after `state`.
+    mediated: Mutex<Option<Mediated>>,
 }
 
 #[derive(Debug)]
@@ -78,7 +72,9 @@ struct State {
     driver: Driver,
     /// Queue memory by identifier, which is the handle: submission and completion queue.
     queues: HashMap<u32, (Mapped, Mapped)>,
-    buffers: HashMap<u32, Allocation>,
+    /// Identifier of the queue of mediated commands.
+    mediated: Option<u32>,
+    buffers: HashMap<u32, Arc<Allocation>>,
     last_buffer: u32,
     memory: u64,
     /// The controller was reset since it did not delete a queue.
@@ -102,10 +98,13 @@ impl Loopback {
         let mut driver = Driver::start(shared.clone(), &arena)?;
         let info = describe(&mut driver, queues, &shared)?;
         let (queues, buffers) = (HashMap::new(), HashMap::new());
-        let state = State { driver, queues, buffers, last_buffer: 0, memory: 0, gone: false };
-        let hooks = Hooks { shared: shared.clone() };
-        let state = Mutex::new(state);
-        Ok((Self { _poller: poller, state, shared, events, arena, vectors, info }, hooks))
+        let state = State { driver, queues, mediated: None, buffers, last_buffer: 0, memory: 0, gone: false };
+        let surroundings = Arc::default();
+        let hooks = Hooks::new(shared.clone(), Arc::clone(&surroundings));
+        let (state, mediated) = (Mutex::new(state), Mutex::new(None));
+        let loopback =
+            Self { _poller: poller, state, shared, events, arena, vectors, info, surroundings, mediated };
+        Ok((loopback, hooks))
     }
 
     /// The state, unless the controller is gone.
@@ -115,6 +114,70 @@ impl Loopback {
             return Err(Error::Gone);
         }
         Ok(state)
+    }
+
+    fn surroundings(&self) -> Surroundings {
+        *self.surroundings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory and mediated commands are for everybody but beside another's direct queues.
+    fn admit(&self) -> Result<()> {
+        match self.surroundings() {
+            Surroundings::OtherHasQueues => Err(Error::Busy),
+            _ => Ok(()),
+        }
+    }
+
+    fn admit_direct(&self) -> Result<()> {
+        match self.surroundings() {
+            Surroundings::Alone => Ok(()),
+            Surroundings::Unconfined => {
+                let missing = Unconfined(uapi::UNCONFINED_NOT_TRANSLATED);
+                Err(Error::DirectRefused { iommu: Iommu::None, missing })
+            }
+            Surroundings::OtherHasMemory | Surroundings::OtherHasQueues => Err(Error::Busy),
+        }
+    }
+
+    /// Makes a buffer of memory.
+    fn add_buffer(&self, memory: Arc<Region>, writable: bool) -> Result<BufferParts> {
+        self.admit()?;
+        let mut state = self.state()?;
+        let len = memory.len() as u64;
+        if state.memory + len > MAX_CLIENT_MEMORY {
+            let (client, user, queues) = (MAX_CLIENT_MEMORY, MAX_CLIENT_MEMORY, self.info.max_queues);
+            return Err(Error::Quota { what: "making a buffer", client, user, queues });
+        }
+        let allocation = Allocation::new(&self.arena, memory.clone(), writable)?;
+        // As with the module: addresses are for those who may have direct queues.
+        let known = self.surroundings() != Surroundings::Unconfined;
+        let table = known.then(|| allocation.table()).transpose()?;
+        state.memory += len;
+        state.last_buffer += 1;
+        let handle = state.last_buffer;
+        state.buffers.insert(handle, Arc::new(allocation));
+        Ok(BufferParts { handle, data: memory, table, writable })
+    }
+
+    /// Makes a queue pair in the controller; its identifier and memory.
+    fn add_queue(
+        &self,
+        state: &mut State,
+        entries: u32,
+        vector: impl FnOnce(u16) -> Result<Option<u16>>,
+    ) -> Result<(u32, Mapped, Mapped)> {
+        let used = |qid: &u32| state.queues.contains_key(qid) || state.mediated == Some(*qid);
+        let handle = (1..=self.info.max_queues).find(|qid| !used(qid)).ok_or(Error::NoQueueLeft)?;
+        let qid = handle as u16;
+        let bytes = |entry: usize| (entries as usize * entry).next_multiple_of(PAGE_SIZE);
+        // As with the module, the controller can not write to submission queues.
+        let sq = self.arena.contiguous(bytes(Sqe::SIZE), false)?;
+        let cq = self.arena.contiguous(bytes(Cqe::SIZE), true)?;
+        let vector = vector(qid)?;
+        let create_cq = CreateCq { qid, entries, contiguous: true, base: first(&cq), vector };
+        let create_sq = CreateSq { qid, entries, contiguous: true, base: first(&sq), priority: 0, cqid: qid };
+        state.driver.create_queue(create_sq, create_cq).inspect_err(|_| self.events.remove(qid))?;
+        Ok((handle, sq, cq))
     }
 
     /// Vector of a queue; several share one when there are fewer.
@@ -138,7 +201,11 @@ fn describe(driver: &mut Driver, queues: u32, shared: &Shared) -> Result<uapi::G
     info.size = uapi::GetInfo::LAYOUT.size as u32;
     info.abi_version = uapi::ABI_VERSION;
     info.nvme_version = shared.read32(nvme_kv::regs::offset::VS);
-    info.features = uapi::FEATURE_DIRECT_QUEUE | uapi::FEATURE_EVENTFD | uapi::FEATURE_BUFFER_TABLE;
+    info.features = uapi::FEATURE_DIRECT_QUEUE
+        | uapi::FEATURE_EVENTFD
+        | uapi::FEATURE_BUFFER_TABLE
+        | uapi::FEATURE_BUFFER_REGISTER
+        | uapi::FEATURE_MEDIATED;
     info.cap = cap.0;
     info.max_transfer = id.max_transfer().unwrap_or(0);
     (info.max_buffer, info.max_client_memory) = (MAX_BUFFER, MAX_CLIENT_MEMORY);
@@ -148,7 +215,9 @@ fn describe(driver: &mut Driver, queues: u32, shared: &Shared) -> Result<uapi::G
     info.namespaces = driver.namespaces()?.len() as u32;
     // The arena confines the controller to what was given to it.
     (info.iommu, info.direct) = (uapi::IOMMU_TRANSLATED, uapi::DIRECT_CONFINED);
-    info.queue_kinds = uapi::QUEUE_KIND_DIRECT;
+    info.queue_kinds = uapi::QUEUE_KIND_DIRECT | uapi::QUEUE_KIND_MEDIATED;
+    info.mediated_depth = info.max_queue_entries.min(MEDIATED_ENTRIES) - 1;
+    (info.max_user_memory, info.max_client_queues) = (MAX_CLIENT_MEMORY, info.max_queues);
     info.numa_node = -1;
     info.doorbell_pages = cap.doorbells().have_own_pages().into();
     (info.vendor_id, info.subsystem_vendor_id) = (id.vid.get(), id.ssvid.get());
@@ -174,7 +243,13 @@ fn namespace(nsid: u32, id: &identify::KvNamespace) -> Result<uapi::GetNamespace
 
 impl Backend for Loopback {
     fn info(&self) -> Result<uapi::GetInfo> {
-        self.state().map(|_| self.info)
+        let mut info = self.state().map(|_| self.info)?;
+        if self.surroundings() == Surroundings::Unconfined {
+            (info.iommu, info.direct) = (uapi::IOMMU_NONE, uapi::DIRECT_REFUSED);
+            info.queue_kinds = uapi::QUEUE_KIND_MEDIATED;
+            info.unconfined = uapi::UNCONFINED_NOT_TRANSLATED;
+        }
+        Ok(info)
     }
 
     fn namespace(&self, which: Select) -> Result<Option<uapi::GetNamespace>> {
@@ -188,23 +263,17 @@ impl Backend for Loopback {
     }
 
     fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>) -> Result<QueueParts> {
+        self.admit_direct()?;
         let mut state = self.state()?;
-        let free = (1..=self.info.max_queues).find(|qid| !state.queues.contains_key(qid));
-        let handle = free.ok_or(Error::NoQueueLeft)?;
-        let qid = handle as u16;
-        let bytes = |entry: usize| (entries as usize * entry).next_multiple_of(PAGE_SIZE);
-        // As with the module, the controller can not write to submission queues.
-        let sq = self.arena.contiguous(bytes(Sqe::SIZE), false)?;
-        let cq = self.arena.contiguous(bytes(Cqe::SIZE), true)?;
-        let vector = event.map(|event| {
+        let vector = |qid| {
+            let Some(event) = event else { return Ok(None) };
             let event = event.try_clone_to_owned();
-            event.map(|event| self.events.insert(qid, self.vector(qid), event)).map(|()| self.vector(qid))
-        });
-        let vector = vector.transpose().map_err(|e| Error::Os { what: "sharing an eventfd", source: e })?;
-        let create_cq = CreateCq { qid, entries, contiguous: true, base: first(&cq), vector };
-        let create_sq = CreateSq { qid, entries, contiguous: true, base: first(&sq), priority: 0, cqid: qid };
-        state.driver.create_queue(create_sq, create_cq).inspect_err(|_| self.events.remove(qid))?;
-        let doorbells = state.driver.cap().doorbells();
+            let event = event.map_err(|e| Error::Os { what: "sharing an eventfd", source: e })?;
+            self.events.insert(qid, self.vector(qid), event);
+            Ok(Some(self.vector(qid)))
+        };
+        let (handle, sq, cq) = self.add_queue(&mut state, entries, vector)?;
+        let (doorbells, qid) = (state.driver.cap().doorbells(), handle as u16);
         let parts = QueueParts {
             handle,
             qid,
@@ -233,18 +302,20 @@ impl Backend for Loopback {
     }
 
     fn alloc_buffer(&self, len: u64) -> Result<BufferParts> {
-        let mut state = self.state()?;
-        let len = len.next_multiple_of(PAGE_SIZE as u64);
-        if state.memory + len > MAX_CLIENT_MEMORY {
-            return Err(Error::Quota { what: "allocating a buffer", limit: MAX_CLIENT_MEMORY });
-        }
-        let allocation = Allocation::new(&self.arena, len as usize)?;
-        state.memory += len;
-        state.last_buffer += 1;
-        let handle = state.last_buffer;
-        let parts = BufferParts { handle, data: allocation.data(), table: allocation.table() };
-        state.buffers.insert(handle, allocation);
-        Ok(parts)
+        let len = usize::try_from(len).map_err(|_| os("allocating a buffer", nix::Error::EOVERFLOW))?;
+        self.add_buffer(Arc::new(Region::anonymous(len.next_multiple_of(PAGE_SIZE))?), true)
+    }
+
+    fn register_buffer(&self, memory: Arc<Region>, writable: bool) -> Result<BufferParts> {
+        self.add_buffer(memory, writable)
+    }
+
+    fn submit(&self, entries: &mut [uapi::KvEntry], timeout: Duration) -> nix::Result<()> {
+        self.call(entries, Instant::now() + timeout).map_err(|error| errno(&error))
+    }
+
+    fn calls(self: Arc<Self>) -> Result<Box<dyn Calls>> {
+        Ok(Box::new(LoopbackCalls::new(self)))
     }
 
     fn free_buffer(&self, handle: u32) -> Result<()> {

@@ -1,16 +1,105 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls that submit one command and wait for it.
+//! Calls that submit one command and wait for it; and batches of a direct queue.
 
-use super::{Limit, Queue};
-use crate::buffer::Slice;
-use crate::command::{check, Completion, Operation};
-use crate::error::{Error, Result};
+use super::{Limit, Queue, FOREVER};
+use crate::command::{Completion, Operation, Token};
+use crate::error::Result;
 use crate::info::Namespace;
-use nvme_kv::kv::{RetrieveOptions, StoreOptions};
-use nvme_kv::{Key, Status};
+use std::collections::VecDeque;
+use std::time::Instant;
 
-/// All of them wait as the queue's options say, and fail with [`Error::Timeout`], [`Error::QueueFull`],
-/// [`Error::Protocol`], and [`Error::Status`] for what the controller refuses, besides the errors that each names.
+/// Gives a type that has `execute` the calls that say what became of the command.
+macro_rules! blocking_calls {
+    ($type:ty) => {
+        /// All of them wait as long as was said when it was made, and fail with [`Error::Timeout`] and those of `execute`, and
+        /// [`Error::Status`] for what the controller refuses, besides the errors that each names.
+        ///
+        /// [`Error::Timeout`]: crate::Error::Timeout
+        /// [`Error::Status`]: crate::Error::Status
+        impl $type {
+            /// Stores a value.
+            ///
+            /// # Errors
+            /// [`Exists`](crate::Error::Exists) and [`NotFound`](crate::Error::NotFound) as the condition says,
+            /// [`Capacity`](crate::Error::Capacity), [`ValueTooLarge`](crate::Error::ValueTooLarge),
+            /// [`KeyTooLong`](crate::Error::KeyTooLong).
+            pub fn store(
+                &mut self,
+                ns: &$crate::Namespace,
+                key: &$crate::Key,
+                value: &$crate::Slice,
+                options: $crate::StoreOptions,
+            ) -> $crate::Result<()> {
+                let operation = $crate::Operation::Store { key: *key, value: value.clone(), options };
+                $crate::command::check(self.execute(ns, operation)?.status, "Store", Some(key))
+            }
+
+            /// Retrieves a value; its length in bytes.
+            ///
+            /// # Errors
+            /// [`NotFound`](crate::Error::NotFound); [`BufferTooSmall`](crate::Error::BufferTooSmall) with the true length
+            /// when the value does not fit whole.
+            pub fn retrieve(
+                &mut self,
+                ns: &$crate::Namespace,
+                key: &$crate::Key,
+                into: &$crate::Slice,
+                options: $crate::RetrieveOptions,
+            ) -> $crate::Result<u32> {
+                let operation = $crate::Operation::Retrieve { key: *key, into: into.clone(), options };
+                $crate::command::retrieved(&self.execute(ns, operation)?, key, into)
+            }
+
+            /// Whether a key exists.
+            ///
+            /// # Errors
+            /// [`KeyTooLong`](crate::Error::KeyTooLong).
+            pub fn exist(&mut self, ns: &$crate::Namespace, key: &$crate::Key) -> $crate::Result<bool> {
+                match self.execute(ns, $crate::Operation::Exist { key: *key })?.status {
+                    $crate::Status::KEY_NOT_FOUND => Ok(false),
+                    status => $crate::command::check(status, "Exist", Some(key)).map(|()| true),
+                }
+            }
+
+            /// Deletes a key and its value.
+            ///
+            /// # Errors
+            /// [`NotFound`](crate::Error::NotFound).
+            pub fn delete_key(&mut self, ns: &$crate::Namespace, key: &$crate::Key) -> $crate::Result<()> {
+                let done = self.execute(ns, $crate::Operation::Delete { key: *key })?;
+                $crate::command::check(done.status, "Delete", Some(key))
+            }
+
+            /// Lists keys from `start` on (itself, if it exists) into a slice, as many as fit, in the controller's order.
+            ///
+            /// # Errors
+            /// [`ListTooSmall`](crate::Error::ListTooSmall).
+            pub fn list(
+                &mut self,
+                ns: &$crate::Namespace,
+                start: Option<&$crate::Key>,
+                into: &$crate::Slice,
+            ) -> $crate::Result<Vec<$crate::Key>> {
+                // Should the controller write nothing, the list is empty.
+                into.buffer().write(into.offset(), &[0; 4][..into.len().min(4) as usize])?;
+                let operation = $crate::Operation::List { start: start.copied(), into: into.clone() };
+                $crate::command::listed(&self.execute(ns, operation)?, start, into)
+            }
+
+            /// Makes durable what was completed before.
+            ///
+            /// # Errors
+            /// [`Unsupported`](crate::Error::Unsupported), [`DirectOnly`](crate::Error::DirectOnly).
+            pub fn flush(&mut self, ns: &$crate::Namespace) -> $crate::Result<()> {
+                $crate::command::check(self.execute(ns, $crate::Operation::Flush)?.status, "Flush", None)
+            }
+        }
+    };
+}
+pub(crate) use blocking_calls;
+
+blocking_calls!(Queue);
+
 impl Queue {
     /// Submits a command, rings, and waits for it. The status is the caller's to look at.
     ///
@@ -22,77 +111,27 @@ impl Queue {
         self.wait_until(token, Limit::After(self.options.timeout), what)
     }
 
-    /// Stores a value.
-    ///
-    /// # Errors
-    /// [`Error::Exists`] and [`Error::NotFound`] as the condition says, [`Error::Capacity`], [`Error::ValueTooLarge`],
-    /// [`Error::KeyTooLong`].
-    pub fn store(&mut self, ns: &Namespace, key: &Key, value: &Slice, options: StoreOptions) -> Result<()> {
-        let done = self.execute(ns, Operation::Store { key: *key, value: value.clone(), options })?;
-        check(done.status, "Store", Some(key))
-    }
-
-    /// Retrieves a value; its length in bytes.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::BufferTooSmall`] with the true length when the value does not fit whole.
-    pub fn retrieve(
+    /// Submits commands, as many at a time as the queue takes, and waits for all of them; what became of each, in the
+    /// order of the operations. The controller carries them out in any order. A failed one does not stop the others.
+    pub fn execute_batch(
         &mut self,
-        ns: &Namespace,
-        key: &Key,
-        into: &Slice,
-        options: RetrieveOptions,
-    ) -> Result<u32> {
-        let done = self.execute(ns, Operation::Retrieve { key: *key, into: into.clone(), options })?;
-        check(done.status, "Retrieve", Some(key))?;
-        if done.value_len > into.len() {
-            return Err(Error::BufferTooSmall { key: *key, need: done.value_len, have: into.len() });
-        }
-        Ok(done.value_len)
-    }
-
-    /// Whether a key exists.
-    ///
-    /// # Errors
-    /// [`Error::KeyTooLong`].
-    pub fn exist(&mut self, ns: &Namespace, key: &Key) -> Result<bool> {
-        match self.execute(ns, Operation::Exist { key: *key })?.status {
-            Status::KEY_NOT_FOUND => Ok(false),
-            status => check(status, "Exist", Some(key)).map(|()| true),
-        }
-    }
-
-    /// Deletes a key and its value.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn delete_key(&mut self, ns: &Namespace, key: &Key) -> Result<()> {
-        check(self.execute(ns, Operation::Delete { key: *key })?.status, "Delete", Some(key))
-    }
-
-    /// Lists keys from `start` on (itself, if it exists) into a slice, as many as fit, in the controller's order.
-    ///
-    /// # Errors
-    /// [`Error::ListTooSmall`].
-    pub fn list(&mut self, ns: &Namespace, start: Option<&Key>, into: &Slice) -> Result<Vec<Key>> {
-        // Should the controller write nothing, the list is empty.
-        into.buffer().write(into.offset(), &[0; 4][..into.len().min(4) as usize])?;
-        let operation = Operation::List { start: start.copied(), into: into.clone() };
-        match self.execute(ns, operation)?.status {
-            // Some controllers say so when no key follows.
-            Status::KEY_NOT_FOUND => Ok(Vec::new()),
-            status => {
-                check(status, "List", start)?;
-                crate::command::keys(&into.to_vec())
+        namespace: &Namespace,
+        operations: &[Operation],
+    ) -> Vec<Result<Completion>> {
+        let until = Instant::now() + self.options.timeout.min(FOREVER);
+        let mut results = Vec::with_capacity(operations.len());
+        let mut pending: VecDeque<(Result<Token>, &'static str)> = VecDeque::new();
+        let wait = |queue: &mut Self, (token, what): (Result<Token>, &'static str)| {
+            token.and_then(|token| queue.wait_until(token, Limit::At(until), what))
+        };
+        for operation in operations {
+            while self.free() == 0 {
+                let Some(first) = pending.pop_front() else { break };
+                results.push(wait(self, first));
             }
+            pending.push_back((self.submit(namespace, operation.clone()), operation.name()));
         }
-    }
-
-    /// Makes durable what was completed before.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`].
-    pub fn flush(&mut self, ns: &Namespace) -> Result<()> {
-        check(self.execute(ns, Operation::Flush)?.status, "Flush", None)
+        results.extend(pending.into_iter().map(|next| wait(self, next)));
+        results
     }
 }

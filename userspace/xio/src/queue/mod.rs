@@ -5,6 +5,7 @@ mod blocking;
 mod raw;
 mod table;
 
+pub(crate) use blocking::blocking_calls;
 pub use raw::RawQueue;
 
 use crate::command::{Completion, Operation, Token};
@@ -76,7 +77,7 @@ pub struct Queue {
 const CLOCK_INTERVAL: u32 = 1024;
 
 /// Longer waits are no different (a hundred years), and their end might be no time that there is.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// When to stop waiting.
 #[derive(Clone, Copy, Debug)]

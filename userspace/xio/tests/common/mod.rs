@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 use xio::loopback::{Config, NamespaceConfig};
-use xio::{Controller, Key, Kv, Namespace, Queue, QueueOptions, Wait};
+use xio::{Controller, Key, Kv, KvOptions, MemoryKind, Namespace, Path, Queue, QueueOptions, Wait};
 
 /// No wait of a test is longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,10 +24,38 @@ pub fn controller() -> Controller {
     controller_with(NamespaceConfig::default())
 }
 
-/// The first namespace of a controller.
+/// A path, and memory to use it with.
+#[derive(Clone, Copy, Debug)]
+pub struct Way(pub Path, pub MemoryKind);
+
+/// All there are.
+pub const WAYS: [Way; 4] = [
+    Way(Path::Direct, MemoryKind::Coherent),
+    Way(Path::Mediated, MemoryKind::Coherent),
+    Way(Path::Direct, MemoryKind::Pinned),
+    Way(Path::Mediated, MemoryKind::Pinned),
+];
+
+impl Way {
+    /// The first namespace of a controller.
+    pub fn kv(self, controller: &Controller) -> Kv {
+        let entries = controller.info().unwrap().max_queue_entries().min(8);
+        let options = KvOptions { path: self.0, memory: self.1, queue: options(entries) };
+        Kv::with_options(controller, None, options).unwrap()
+    }
+}
+
+/// Runs a test in every way.
+pub fn every_way(test: impl Fn(Way)) {
+    for way in WAYS {
+        println!("{way:?}");
+        test(way);
+    }
+}
+
+/// The first namespace of a controller, over direct queues.
 pub fn kv(controller: &Controller) -> Kv {
-    let entries = controller.info().unwrap().max_queue_entries().min(8);
-    Kv::with_options(controller, None, options(entries)).unwrap()
+    WAYS[0].kv(controller)
 }
 
 /// A queue and the first namespace of a controller.

@@ -9,6 +9,8 @@ mod listing;
 mod model;
 mod no_syscall;
 mod operations;
+mod paths;
 mod queues;
+mod ring;
 mod sizes;
 mod stall;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Any sequence of operations does what it does to a map.
 
-use crate::common::{controller, kv, pattern};
+use crate::common::{controller, pattern, WAYS};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use xio::{Condition, Error, Key, Kv, StoreOptions};
@@ -59,8 +59,11 @@ fn retrieve(kv: &mut Kv, model: &BTreeMap<Key, Vec<u8>>, k: Key) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn operations_do_what_they_do_to_a_map(steps in proptest::collection::vec(any_step(), 1..60)) {
-        let mut kv = kv(&controller());
+    fn operations_do_what_they_do_to_a_map(
+        way in proptest::sample::select(WAYS.to_vec()),
+        steps in proptest::collection::vec(any_step(), 1..60),
+    ) {
+        let mut kv = way.kv(&controller());
         let mut model = BTreeMap::new();
         for (n, step) in steps.into_iter().enumerate() {
             match step {

@@ -1,55 +1,64 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The five operations and their options.
 
-use crate::common::{controller, controller_with, key, kv, numbered, pattern, queue};
+use crate::common::{controller, controller_with, every_way, key, numbered, pattern, queue};
 use xio::loopback::{Config, NamespaceConfig};
-use xio::{Condition, Controller, Error, Key, RetrieveOptions, StoreOptions};
+use xio::{Condition, Controller, Error, Key, Path, RetrieveOptions, StoreOptions};
 
 const IF_ABSENT: StoreOptions = StoreOptions { condition: Condition::IfAbsent, no_compress: false };
 const IF_EXISTS: StoreOptions = StoreOptions { condition: Condition::IfExists, no_compress: false };
 
 #[test]
 fn a_value_is_stored_replaced_found_and_deleted() {
-    let mut kv = kv(&controller());
-    let k = key("weights.7");
-    assert!(!kv.exist(&k).unwrap());
-    kv.store(&k, b"first", StoreOptions::default()).unwrap();
-    kv.store(&k, b"the second", StoreOptions { no_compress: true, ..StoreOptions::default() }).unwrap();
-    assert!(kv.exist(&k).unwrap());
-    assert_eq!(kv.retrieve(&k).unwrap(), b"the second");
-    assert_eq!(kv.retrieve_with(&k, RetrieveOptions { raw: true }).unwrap(), b"the second");
-    kv.flush().unwrap();
-    kv.delete(&k).unwrap();
-    assert!(!kv.exist(&k).unwrap());
-    assert!(matches!(kv.retrieve(&k), Err(Error::NotFound { key }) if key == k));
-    assert!(matches!(kv.delete(&k), Err(Error::NotFound { key }) if key == k));
+    every_way(|way| {
+        let mut kv = way.kv(&controller());
+        let k = key("weights.7");
+        assert!(!kv.exist(&k).unwrap());
+        kv.store(&k, b"first", StoreOptions::default()).unwrap();
+        kv.store(&k, b"the second", StoreOptions { no_compress: true, ..StoreOptions::default() }).unwrap();
+        assert!(kv.exist(&k).unwrap());
+        assert_eq!(kv.retrieve(&k).unwrap(), b"the second");
+        assert_eq!(kv.retrieve_with(&k, RetrieveOptions { raw: true }).unwrap(), b"the second");
+        match kv.path() {
+            Path::Direct => kv.flush().unwrap(),
+            _ => assert!(matches!(kv.flush(), Err(Error::DirectOnly { op: "Flush" }))),
+        }
+        kv.delete(&k).unwrap();
+        assert!(!kv.exist(&k).unwrap());
+        assert!(matches!(kv.retrieve(&k), Err(Error::NotFound { key }) if key == k));
+        assert!(matches!(kv.delete(&k), Err(Error::NotFound { key }) if key == k));
+    });
 }
 
 #[test]
 fn conditional_stores_depend_on_the_key() {
-    let mut kv = kv(&controller());
-    let k = key("k");
-    assert!(matches!(kv.store(&k, b"0", IF_EXISTS), Err(Error::NotFound { .. })));
-    assert!(!kv.exist(&k).unwrap());
-    kv.store(&k, b"1", IF_ABSENT).unwrap();
-    assert!(matches!(kv.store(&k, b"2", IF_ABSENT), Err(Error::Exists { .. })));
-    assert_eq!(kv.retrieve(&k).unwrap(), b"1");
-    kv.store(&k, b"3", IF_EXISTS).unwrap();
-    assert_eq!(kv.retrieve(&k).unwrap(), b"3");
+    every_way(|way| {
+        let mut kv = way.kv(&controller());
+        let k = key("k");
+        assert!(matches!(kv.store(&k, b"0", IF_EXISTS), Err(Error::NotFound { .. })));
+        assert!(!kv.exist(&k).unwrap());
+        kv.store(&k, b"1", IF_ABSENT).unwrap();
+        assert!(matches!(kv.store(&k, b"2", IF_ABSENT), Err(Error::Exists { .. })));
+        assert_eq!(kv.retrieve(&k).unwrap(), b"1");
+        kv.store(&k, b"3", IF_EXISTS).unwrap();
+        assert_eq!(kv.retrieve(&k).unwrap(), b"3");
+    });
 }
 
 #[test]
 fn keys_are_any_bytes_of_any_length() {
-    let mut kv = kv(&controller());
-    let mut keys: Vec<Key> = (1..=16).map(|len| Key::new(&vec![0; len]).unwrap()).collect();
-    keys.push(Key::new(b"\0\xff\0\x01\0\0\0\0\x80\0\0\0\0\0\0\0").unwrap());
-    keys.push(Key::new(&[0xff; 16]).unwrap());
-    for (n, k) in keys.iter().enumerate() {
-        kv.store(k, &[n as u8], IF_ABSENT).unwrap();
-    }
-    for (n, k) in keys.iter().enumerate() {
-        assert_eq!(kv.retrieve(k).unwrap(), [n as u8], "{k}");
-    }
+    every_way(|way| {
+        let mut kv = way.kv(&controller());
+        let mut keys: Vec<Key> = (1..=16).map(|len| Key::new(&vec![0; len]).unwrap()).collect();
+        keys.push(Key::new(b"\0\xff\0\x01\0\0\0\0\x80\0\0\0\0\0\0\0").unwrap());
+        keys.push(Key::new(&[0xff; 16]).unwrap());
+        for (n, k) in keys.iter().enumerate() {
+            kv.store(k, &[n as u8], IF_ABSENT).unwrap();
+        }
+        for (n, k) in keys.iter().enumerate() {
+            assert_eq!(kv.retrieve(k).unwrap(), [n as u8], "{k}");
+        }
+    });
 }
 
 #[test]
@@ -85,40 +94,47 @@ fn what_a_controller_is_can_be_asked() {
 
 #[test]
 fn capacity_runs_out_with_an_error_and_comes_back() {
-    let namespace = NamespaceConfig { capacity: 1 << 20, ..NamespaceConfig::default() };
-    let controller = controller_with(namespace);
-    let mut kv = kv(&controller);
-    let value = pattern(1, 100_000);
-    let stored = (0..20).take_while(|n| match kv.store(&numbered(*n), &value, IF_ABSENT) {
-        Ok(()) => true,
-        Err(Error::Capacity { .. }) => false,
-        Err(error) => panic!("{error}"),
+    every_way(|way| {
+        let namespace = NamespaceConfig { capacity: 1 << 20, ..NamespaceConfig::default() };
+        let controller = controller_with(namespace);
+        let mut kv = way.kv(&controller);
+        let value = pattern(1, 100_000);
+        let stored = (0..20).take_while(|n| match kv.store(&numbered(*n), &value, IF_ABSENT) {
+            Ok(()) => true,
+            Err(Error::Capacity { .. }) => false,
+            Err(error) => panic!("{error}"),
+        });
+        let count = stored.count() as u64;
+        assert!((5..=10).contains(&count), "{count}");
+        let used = controller.first_namespace().unwrap().used();
+        assert!(used >= count * 100_000, "{used}");
+        kv.delete(&numbered(0)).unwrap();
+        kv.store(&key("again"), &value, IF_ABSENT).unwrap();
     });
-    let count = stored.count() as u64;
-    assert!((5..=10).contains(&count), "{count}");
-    let used = controller.first_namespace().unwrap().used();
-    assert!(used >= count * 100_000, "{used}");
-    kv.delete(&numbered(0)).unwrap();
-    kv.store(&key("again"), &value, IF_ABSENT).unwrap();
 }
 
 #[test]
 fn the_number_of_keys_is_limited() {
-    let mut kv = kv(&controller_with(NamespaceConfig { max_keys: 3, ..NamespaceConfig::default() }));
-    assert_eq!(kv.namespace().max_keys(), Some(3));
-    for n in 0..3 {
-        kv.store(&numbered(n), b"", IF_ABSENT).unwrap();
-    }
-    assert!(matches!(kv.store(&numbered(3), b"", IF_ABSENT), Err(Error::Capacity { .. })));
-    kv.store(&numbered(2), b"replaced", IF_EXISTS).unwrap();
+    every_way(|way| {
+        let mut kv = way.kv(&controller_with(NamespaceConfig { max_keys: 3, ..NamespaceConfig::default() }));
+        assert_eq!(kv.namespace().max_keys(), Some(3));
+        for n in 0..3 {
+            kv.store(&numbered(n), b"", IF_ABSENT).unwrap();
+        }
+        assert!(matches!(kv.store(&numbered(3), b"", IF_ABSENT), Err(Error::Capacity { .. })));
+        kv.store(&numbered(2), b"replaced", IF_EXISTS).unwrap();
+    });
 }
 
 #[test]
 fn a_read_only_namespace_says_so() {
-    let mut kv = kv(&controller_with(NamespaceConfig { read_only: true, ..NamespaceConfig::default() }));
-    let error = kv.store(&key("a"), b"x", StoreOptions::default()).unwrap_err();
-    assert!(matches!(error, Error::Status { op: "Store", .. }), "{error}");
-    assert!(!kv.exist(&key("a")).unwrap());
+    every_way(|way| {
+        let mut kv =
+            way.kv(&controller_with(NamespaceConfig { read_only: true, ..NamespaceConfig::default() }));
+        let error = kv.store(&key("a"), b"x", StoreOptions::default()).unwrap_err();
+        assert!(matches!(error, Error::Status { op: "Store", .. }), "{error}");
+        assert!(!kv.exist(&key("a")).unwrap());
+    });
 }
 
 #[test]

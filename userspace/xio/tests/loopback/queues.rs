@@ -203,6 +203,8 @@ fn handles_can_go_to_other_threads() {
     check::<Buffer>();
     check::<xio::Kv>();
     check::<xio::RawQueue>();
+    check::<xio::MediatedQueue>();
+    check::<xio::MediatedRing>();
 }
 
 #[test]

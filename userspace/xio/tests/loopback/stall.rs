@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A controller that does not answer, and one that answers what it should not.
 
-use crate::common::{key, options, pattern, PATIENCE};
+use crate::common::{key, options, pattern, Way, PATIENCE, WAYS};
 use std::time::{Duration, Instant};
 use xio::loopback::{self, Config, Hooks};
-use xio::{Controller, Error, Kv, Namespace, Operation, Queue, QueueOptions, Status, StoreOptions};
+use xio::{
+    Controller, Error, Kv, KvOptions, Namespace, Operation, Queue, QueueOptions, Status, StoreOptions,
+};
 
 fn stalled(entries: u32) -> (Controller, Hooks, Queue, Namespace) {
     let (controller, hooks) = loopback::start(Config::default()).unwrap();
@@ -44,10 +46,11 @@ fn a_deadline_passes_and_the_place_stays_taken_until_the_answer() {
 }
 
 /// A controller that is held, and values in it.
-fn stalled_kv() -> (Hooks, Kv) {
+fn stalled_kv(way: Way) -> (Hooks, Kv) {
     let (controller, hooks) = loopback::start(Config::default()).unwrap();
     // Not only what passes at once while the controller is held: later calls have as long, too.
-    let options = QueueOptions { timeout: Duration::from_secs(2), ..options(8) };
+    let queue = QueueOptions { timeout: Duration::from_secs(2), ..options(8) };
+    let options = KvOptions { path: way.0, memory: way.1, queue };
     let mut kv = Kv::with_options(&controller, None, options).unwrap();
     kv.store(&key("one"), &pattern(0, 5000), StoreOptions::default()).unwrap();
     hooks.pause();
@@ -67,24 +70,28 @@ fn while_held<T>(hooks: &Hooks, call: impl FnOnce() -> T) -> T {
 
 #[test]
 fn a_late_store_takes_nothing_of_the_next_value() {
-    let (hooks, mut kv) = stalled_kv();
-    let (one, two) = (pattern(1, 3000), pattern(2, 4000));
-    let late = kv.store(&key("one"), &one, StoreOptions::default());
-    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
-    while_held(&hooks, || kv.store(&key("two"), &two, StoreOptions::default())).unwrap();
-    assert_eq!(kv.retrieve(&key("one")).unwrap(), one);
-    assert_eq!(kv.retrieve(&key("two")).unwrap(), two);
+    for way in [WAYS[0], WAYS[3]] {
+        let (hooks, mut kv) = stalled_kv(way);
+        let (one, two) = (pattern(1, 3000), pattern(2, 4000));
+        let late = kv.store(&key("one"), &one, StoreOptions::default());
+        assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+        while_held(&hooks, || kv.store(&key("two"), &two, StoreOptions::default())).unwrap();
+        assert_eq!(kv.retrieve(&key("one")).unwrap(), one);
+        assert_eq!(kv.retrieve(&key("two")).unwrap(), two);
+    }
 }
 
 #[test]
 fn a_late_retrieve_puts_nothing_into_the_next_value() {
-    let (hooks, mut kv) = stalled_kv();
-    let two = pattern(2, 4000);
-    let late = kv.retrieve(&key("one"));
-    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
-    while_held(&hooks, || kv.store(&key("two"), &two, StoreOptions::default())).unwrap();
-    assert_eq!(kv.retrieve(&key("two")).unwrap(), two);
-    assert_eq!(kv.retrieve(&key("one")).unwrap(), pattern(0, 5000));
+    for way in [WAYS[0], WAYS[3]] {
+        let (hooks, mut kv) = stalled_kv(way);
+        let two = pattern(2, 4000);
+        let late = kv.retrieve(&key("one"));
+        assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+        while_held(&hooks, || kv.store(&key("two"), &two, StoreOptions::default())).unwrap();
+        assert_eq!(kv.retrieve(&key("two")).unwrap(), two);
+        assert_eq!(kv.retrieve(&key("one")).unwrap(), pattern(0, 5000));
+    }
 }
 
 #[test]
@@ -99,6 +106,12 @@ fn endless_waits_have_no_end_that_overflows() {
     hooks.pause();
     queue.submit(&ns, Operation::Exist { key: key("a") }).unwrap();
     assert!(while_held(&hooks, || queue.wait_event(Duration::MAX)).unwrap());
+    let mut mediated = controller.mediated_queue().unwrap();
+    mediated.set_timeout(Duration::MAX);
+    assert!(!mediated.exist(&ns, &key("a")).unwrap());
+    let mut ring = controller.mediated_ring(2).unwrap();
+    ring.submit(&ns, Operation::Exist { key: key("a") }).unwrap();
+    assert!(ring.wait_any(Duration::MAX).unwrap());
 }
 
 #[test]
