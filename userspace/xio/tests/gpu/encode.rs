@@ -62,7 +62,7 @@ fn item(command: &Command, offset: usize) -> Item {
 
 fn check(make: impl Fn(nvme_kv::DataPointer, u32) -> Command, offset: usize, len: usize) {
     let slice = world().buffer.buffer().slice(offset..offset + len).unwrap();
-    let command = make(slice.data_pointer(), len as u32);
+    let command = make(slice.data_pointer().unwrap(), len as u32);
     let expected = command.encode(0, 0x0102_0304);
     let got = encoded(&[item(&command, offset)]);
     assert_eq!(got[0], expected.as_bytes(), "{command:?} at {offset}");
