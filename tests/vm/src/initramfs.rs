@@ -115,6 +115,9 @@ pub fn write(setup: &Setup, machine: &Machine, path: &Path) -> Result<()> {
             add_tree(&mut archive, Path::new(&folder), Path::new(&folder))?;
         }
     }
+    if let Some(name) = &machine.kernel_image {
+        archive.copy(&setup.vmlinuz, name.trim_start_matches('/'), 0o644)?;
+    }
     fs::write(path, archive.finish()).with_context(|| format!("writing {}", path.display()))
 }
 

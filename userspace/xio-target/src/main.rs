@@ -8,7 +8,7 @@ mod file;
 mod serve;
 
 use clap::Parser;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -22,7 +22,8 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xio-target: {error}");
+            // Nobody may be listening.
+            let _ = writeln!(io::stderr(), "xio-target: {error}");
             ExitCode::FAILURE
         }
     }

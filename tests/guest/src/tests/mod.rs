@@ -29,6 +29,7 @@ mod direct;
 mod interop;
 mod kv;
 pub mod life;
+mod mediated;
 mod nvme;
 mod rados;
 mod smoke;
@@ -50,6 +51,8 @@ const GROUPS: &[(&str, Group)] = &[
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),
     ("life", life::run),
+    ("mediated", mediated::run),
+    ("mediated-small", mediated::run_small),
     ("nvme", nvme::run),
     ("probe", smoke::probe),
     ("rados", rados::run),
@@ -57,8 +60,15 @@ const GROUPS: &[(&str, Group)] = &[
 ];
 
 /// The clients of all groups.
-const CLIENTS: &[&[(&str, Client)]] =
-    &[abi::CLIENTS, direct::CLIENTS, interop::CLIENTS, kv::CLIENTS, life::CLIENTS, nvme::CLIENTS];
+const CLIENTS: &[&[(&str, Client)]] = &[
+    abi::CLIENTS,
+    direct::CLIENTS,
+    interop::CLIENTS,
+    kv::CLIENTS,
+    life::CLIENTS,
+    mediated::CLIENTS,
+    nvme::CLIENTS,
+];
 
 /// The client of this name.
 pub fn client(name: &str) -> Option<Client> {

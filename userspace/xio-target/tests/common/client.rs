@@ -203,6 +203,8 @@ pub fn plug(stream: UnixStream) -> Driver<Machine> {
     assert_eq!((word(&info, 0), word(&info, 1), word(&info, 3)), (64, 0b1111, 32));
     assert_eq!(info[32..], [words(&[0x0001_0001, 0, 1, 0]), longs(&[0x1000, 0x1000])].concat());
     let bar = File::from(client.fds.pop().unwrap());
+    // A client can not take it from under the server.
+    assert!(bar.set_len(0).is_err() && bar.set_len(1 << 20).is_err());
     let memory = memory();
     client.map(BASE, 0, MEMORY, 3, &memory).unwrap();
     client.write_config(4, 6);
