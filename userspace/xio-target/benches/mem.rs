@@ -27,22 +27,22 @@ unsafe impl Sync for Memory {}
 
 #[allow(unsafe_code)]
 impl Memory {
-    fn all(&self) -> &mut [u8] {
+    /// Copies between a place of the memory and elsewhere; `None` for one that is not in it.
+    fn with(&self, addr: u64, len: usize, copy: impl FnOnce(&mut [u8])) -> Option<()> {
         // SAFETY: there is one thread, and no borrow outlives the copy it is for.
-        unsafe { &mut *self.0.get() }
+        let all = unsafe { &mut *self.0.get() };
+        all.get_mut(addr as usize..addr as usize + len).map(copy)
     }
 }
 
 impl HostMemory for Memory {
     fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), DmaFault> {
         let fault = DmaFault { addr, len: to.len(), write: false };
-        to.copy_from_slice(self.all().get(addr as usize..addr as usize + to.len()).ok_or(fault)?);
-        Ok(())
+        self.with(addr, to.len(), |place| to.copy_from_slice(place)).ok_or(fault)
     }
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), DmaFault> {
         let fault = DmaFault { addr, len: from.len(), write: true };
-        self.all().get_mut(addr as usize..addr as usize + from.len()).ok_or(fault)?.copy_from_slice(from);
-        Ok(())
+        self.with(addr, from.len(), |place| place.copy_from_slice(from)).ok_or(fault)
     }
     fn post(&self, addr: u64, cqe: &Cqe) -> Result<(), DmaFault> {
         self.write(addr, cqe.as_bytes())
