@@ -38,7 +38,7 @@ pub fn kv(global: &Global, controller: &Controller) -> Result<Kv, Failure> {
     let options = KvOptions { path: global.path.into(), memory: global.memory.into(), queue };
     let kv = retry(global, || Kv::with_options(controller, global.nsid, options.clone()))?;
     if global.verbose {
-        output::message(&format!("path: {}, memory: {}", kv.path(), options.memory));
+        output::message(&format!("xio: path: {}, memory: {}", kv.path(), options.memory));
     }
     Ok(kv)
 }

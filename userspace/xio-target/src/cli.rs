@@ -23,9 +23,9 @@ pub(crate) enum Command {
     ///
     /// QEMU needs shared memory, as in `-machine q35,memory-backend=mem
     /// -object memory-backend-memfd,id=mem,size=1G,share=on`. One client is served at a time; what is stored stays
-    /// until this program ends, or for good with `--data`; SIGTERM and SIGINT ask for the end. QEMU gives a message
-    /// five seconds to be answered, and then the device is lost: on a busy host, set the device's property
-    /// x-msg-timeout=60000 (milliseconds).
+    /// until this program ends, or for good with `--data`. SIGTERM and SIGINT ask for the end.
+    /// QEMU gives a message five seconds to be answered, and then the device is lost: on a busy host, set the device's
+    /// property x-msg-timeout=60000 (milliseconds).
     Serve(Serve),
     /// Asks a running `xio-target serve`, or tells it to attach or detach namespaces.
     Ctl(Ctl),

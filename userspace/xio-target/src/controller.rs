@@ -160,28 +160,21 @@ impl Controller {
 
     /// One pass over all queues; the number of commands that were completed. Never waits.
     pub fn poll(&mut self) -> usize {
-        let landed = self.begin_pass();
-        let done: usize = (0..=u16::MAX).map_while(|sqid| self.poll_queue(sqid)).sum();
-        self.end_pass();
-        landed + done
-    }
-
-    /// What a pass ends with: interrupts that were held back for too long.
-    pub fn end_pass(&mut self) {
-        self.queues.signal_overdue(&self.features, &self.host);
-    }
-
-    /// What a pass begins with: commands whose stores have answered meanwhile. How many were completed.
-    pub fn begin_pass(&mut self) -> usize {
-        self.land_all()
+        (0..=u16::MAX).map_while(|sqid| self.poll_queue(sqid)).sum()
     }
 
     /// The part of a pass that is one submission queue's; the number of commands that were completed. `None` at the
     /// end of the pass: the controller does not run, or this queue and all after it do not exist. Commands
-    /// create and delete queues, so that each turn may change where that is.
+    /// create and delete queues, so that each turn may change where that is. With the first queue come the commands
+    /// that stores have answered.
     pub fn poll_queue(&mut self, sqid: u16) -> Option<usize> {
+        let mut done = 0;
+        if sqid == 0 {
+            done += self.land_all();
+            self.queues.signal_overdue(&self.features, &self.host);
+        }
         let more = self.is_running() && usize::from(sqid) < self.queues.len();
-        more.then(|| self.turn(sqid))
+        more.then(|| done + self.turn(sqid))
     }
 
     /// Function level reset: all registers and queues as after power on. What is stored stays.

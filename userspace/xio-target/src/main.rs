@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            // Nobody may be listening.
             let _ = writeln!(io::stderr(), "xio-target: {error}");
             ExitCode::FAILURE
         }

@@ -290,9 +290,10 @@ fn trouble_becomes_a_status_in_bounded_time_and_passes() {
     assert!(tool(&["ceph", "osd", "unset", "pause"]).is_some());
     until_ok(|| put(&store, k, b"after", Condition::Always));
     // Down.
+    let pid = osd();
     signal(Signal::SIGTERM);
     let end = Instant::now() + LIMIT;
-    while nix::sys::signal::kill(osd(), None).is_ok() {
+    while nix::sys::signal::kill(pid, None).is_ok() {
         assert!(Instant::now() < end, "the OSD does not stop");
         std::thread::sleep(Duration::from_millis(50));
     }

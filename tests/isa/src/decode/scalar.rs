@@ -364,9 +364,8 @@ impl Reader<'_> {
             return Ok(Some(Scalar::SaveExec { function, to, from }));
         }
         let bits = [("s_bitcmp0_", false), ("s_bitcmp1_", true)];
-        for (width, value) in
-            bits.iter().filter_map(|(prefix, value)| Some((name.strip_prefix(prefix)?, *value)))
-        {
+        let found = bits.iter().find_map(|(prefix, value)| Some((name.strip_prefix(prefix)?, *value)));
+        if let Some((width, value)) = found {
             let width = if width == "b64" { Width::Wide } else { Width::Word };
             let (from, bit) = (self.operand(0, width)?, self.operand(1, Width::Word)?);
             return Ok(Some(Scalar::CompareBit { from, bit, width, value }));

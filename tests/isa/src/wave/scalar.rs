@@ -67,7 +67,7 @@ impl Wave {
                 self.start(Counter::Scalar, Action::Value { to, value, message: *message }, context);
             }
             Scalar::Cycles { to, shift, bits } => {
-                let value = context.now * CLOCKS >> shift & ((1 << bits) - 1);
+                let value = ((context.now * CLOCKS) >> shift) & ((1 << bits) - 1);
                 self.set_uniform(*to, value, Width::Word);
             }
             Scalar::Load { to, count, base, offset, immediate } => {

@@ -3,6 +3,7 @@
 
 use super::mapping::Mapping;
 use crate::host::{DmaFault, HostMemory};
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nvme_kv::Cqe;
 use std::fs::File;
@@ -21,9 +22,13 @@ impl CmbMemory {
     /// A buffer of `len` bytes, in a BAR of a size that is a power of two.
     pub(super) fn new(len: u64) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(io::Error::other)?;
-        let file = File::from(memfd_create(c"xio-target-cmb", MFdFlags::MFD_CLOEXEC)?);
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"xio-target-cmb", flags)?);
         let bar = len.next_power_of_two();
         file.set_len(bar as u64)?;
+        // As with BAR 0.
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let memory = Mapping::new(file.as_fd(), 0, bar, true)?;
         Ok(Self { file, memory, len })
     }

@@ -78,9 +78,6 @@ impl Shared {
     /// Goes on with a pass from queue `sqid` on until its end or, queue by queue, until somebody waits for the
     /// controller; whether it was the end.
     fn turns(&self, controller: &mut Controller, sqid: &mut u16, done: &mut usize) -> bool {
-        if *sqid == 0 {
-            *done += controller.begin_pass();
-        }
         while let Some(completed) = controller.poll_queue(*sqid) {
             *done += completed;
             let Some(next) = sqid.checked_add(1) else { break };
@@ -90,7 +87,6 @@ impl Shared {
             }
         }
         *sqid = 0;
-        controller.end_pass();
         true
     }
 }
