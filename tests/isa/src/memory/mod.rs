@@ -14,7 +14,7 @@
 //! hold everything as it was when it was last invalidated: nothing may be newer than that. What the controller wrote is
 //! seen by plain loads only after an invalidation that reaches so far.
 //!
-//! Rules of an architecture are in [`Memory::performed`] and [`Memory::invalidate`]. They follow LLVM's memory model of
+//! Rules of an architecture are in `Memory::performed` and `Memory::invalidate`. They follow LLVM's memory model of
 //! AMD GPUs, and where hardware only *may* do something, the model does it whenever that hurts.
 
 mod access;
