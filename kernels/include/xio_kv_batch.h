@@ -40,11 +40,13 @@ XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t thr
     }
     for (uint32_t round = 0;; round++) {
         if (thread == 0) {
-            uint64_t tail = xio_load(&q->tail);
+            // All loads before anything waits for one.
+            uint64_t tail = xio_load(&q->tail), sq_head = xio_load(&q->sq_head);
+            bool idle = xio_is_idle(q, tail);
+            s->quick = idle && xio_swap(&q->tail, tail, tail + wanted) ? wanted : 0;
             s->first = tail;
-            s->sq_head = xio_load(&q->sq_head);
+            s->sq_head = sq_head;
             s->free = wanted;
-            s->quick = xio_is_idle(q, tail) && xio_swap(&q->tail, tail, tail + wanted) ? wanted : 0;
         }
         xio_barrier();
         if (s->quick != 0) {
@@ -71,7 +73,9 @@ XIO_FN uint32_t xio_batch_reserve(xio_queue *q, xio_block_state *s, uint32_t thr
             } else if (xio_load(&q->broken) != 0 || xio_clock() - start > q->timeout) {
                 s->taken = XIO_BATCH_STOP;
                 s->status = xio_load(&q->broken) != 0 ? XIO_STATUS_BROKEN : XIO_STATUS_FULL;
-            } else if (xio_reap(q, xio_wave_here()) == 0) {
+            } else {
+                uint64_t none = 0;
+                xio_reap(q, xio_wave_here(), &none);
                 xio_pause(round);
             }
         }

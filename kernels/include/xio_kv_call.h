@@ -65,7 +65,9 @@ XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *res
             }
             continue;
         }
-        if (count > 0 || xio_reap(q, all) > 0) {
+        uint64_t none = 0;
+        uint32_t reaped = count > 0 ? 1 : xio_reap(q, all, &none);
+        if (reaped > 0 && reaped != XIO_REAP_BUSY) {
             continue;
         }
         bool broken = xio_load(&q->broken) != 0;
@@ -114,12 +116,14 @@ XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
     xio_wave all = xio_wave_here();
     uint64_t start = 0;
     bool waiting = true;
+    uint64_t mine = (uint64_t)result;
     for (uint32_t round = 0;; round++) {
-        waiting = waiting && !xio_is_done(result);
+        waiting = waiting && mine != 0 && !xio_is_done(result);
         if (xio_ballot(all.lanes, waiting) == 0) {
             break;
         }
-        if (xio_reap(q, all) > 0) {
+        uint32_t reaped = xio_reap(q, all, &mine);
+        if (reaped > 0 && reaped != XIO_REAP_BUSY) {
             round = 0;
             continue;
         }
@@ -137,14 +141,17 @@ XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
         }
         xio_pause(round);
     }
-    xio_acquire_result();
+    if (mine != 0) {
+        xio_acquire_result();
+    }
 }
 
 /// Takes completions that are there, without waiting; whether the command is done. Any thread.
 XIO_FN bool xio_poll(xio_queue *q, xio_result *result) {
     xio_wave all = xio_wave_here();
+    uint64_t none = 0;
     if (xio_ballot(all.lanes, !xio_is_done(result)) != 0) {
-        xio_reap(q, all);
+        xio_reap(q, all, &none);
     }
     bool done = xio_is_done(result);
     xio_acquire_result();

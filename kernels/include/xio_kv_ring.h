@@ -37,8 +37,9 @@ XIO_FN bool xio_is_free(const xio_queue *q, uint64_t ticket, uint64_t sq_head, b
 
 /// Whether nothing is in flight and no slot is poisoned: then all places from `tail` on are free.
 XIO_FN bool xio_is_idle(const xio_queue *q, uint64_t tail) {
+    uint64_t reaped = xio_load_plainly(&q->reaped);
     uint32_t poisoned = xio_load(&q->poisoned);
-    return xio_load_plainly(&q->reaped) == tail << 1 && poisoned == 0;
+    return ((reaped ^ tail << 1) | poisoned) == 0;
 }
 
 /// Writes the entry of `ticket`, and marks it ready: by the slot's state. `result` is where the answer goes. With the
@@ -150,8 +151,9 @@ XIO_FN void xio_publish(xio_queue *q, const xio_wave &w, uint64_t first, uint32_
 }
 
 /// Hands a completion to whoever waits for it, and frees its slot; what is wrong with it, or 0. With the lock of
-/// `reaped`; `published` was loaded after the completion was acquired, so it covers the command.
-XIO_FN uint32_t xio_complete(xio_queue *q, const xio_quad &cqe, uint64_t published) {
+/// `reaped`; `published` was loaded after the completion was acquired, so it covers the command. `mine` is set to 0 when
+/// that was its own result.
+XIO_FN uint32_t xio_complete(xio_queue *q, const xio_quad &cqe, uint64_t published, uint64_t *mine) {
     if (cqe.z >> 16 != q->qid) {
         return XIO_BROKEN_QUEUE_ID;
     }
@@ -178,6 +180,7 @@ XIO_FN uint32_t xio_complete(xio_queue *q, const xio_quad &cqe, uint64_t publish
     if (!filler) {
         // What the command moved is in memory since its completion was acquired; who waits acquires it, too.
         xio_store_plainly((uint64_t *)result, (uint64_t)cqe.x << 32 | XIO_DONE | status);
+        *mine = *mine == result ? 0 : *mine;
     }
     return 0;
 }
@@ -199,8 +202,9 @@ XIO_FN uint64_t xio_lock_reaped(xio_queue *q, const xio_wave &w) {
 
 /// Completions that a lane reads at once: their loads are on their way together.
 #define XIO_REAP_EACH 4
-/// How often a wave that has the lock looks in vain before it lets go of it.
-#define XIO_REAP_LOOKS 8
+/// How often a wave that has the lock looks before it lets go of it, as long as there is something to come: handing the
+/// lock from wave to wave would cost more than taking the completions of others along.
+#define XIO_REAP_LOOKS 16
 
 /// The completions from `head` on that are there, at most XIO_REAP_EACH for each lane of the wave; their number.
 XIO_FN uint32_t xio_look(const xio_queue *q, const xio_wave &w, uint64_t head, uint32_t open) {
@@ -226,7 +230,7 @@ XIO_FN uint32_t xio_look(const xio_queue *q, const xio_wave &w, uint64_t head, u
 /// Hands out `count` completions from `head` on, behind xio_acquire_system; what was wrong with any of this lane's, or
 /// 0. `sqhd` becomes the submission queue's head as the last of this lane's tells it, `published` the word as it is now.
 XIO_FN uint32_t xio_hand_out(xio_queue *q, const xio_wave &w, uint64_t head, uint32_t count, uint64_t *published,
-                             uint32_t *sqhd) {
+                             uint32_t *sqhd, uint64_t *mine) {
     xio_quad cqes[XIO_REAP_EACH];
     uint32_t broken = 0;
     *published = xio_load(&q->published) & ~XIO_LOCKED;
@@ -241,7 +245,7 @@ XIO_FN uint32_t xio_hand_out(xio_queue *q, const xio_wave &w, uint64_t head, uin
     XIO_UNROLL
     for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
         if (n * w.count + w.rank < count) {
-            uint32_t wrong = xio_complete(q, cqes[n], *published);
+            uint32_t wrong = xio_complete(q, cqes[n], *published, mine);
             broken = wrong != 0 ? wrong : broken;
             *sqhd = cqes[n].z & 0xffff;
         }
@@ -249,11 +253,15 @@ XIO_FN uint32_t xio_hand_out(xio_queue *q, const xio_wave &w, uint64_t head, uin
     return broken;
 }
 
-/// Takes the completions that are there, if no other wave is at it; how many.
-XIO_FN uint32_t xio_reap(xio_queue *q, const xio_wave &w) {
+/// What xio_reap gives when another wave is at it.
+#define XIO_REAP_BUSY (~0u)
+
+/// Takes the completions that are there; how many. A lane that hands out the result at address `mine` itself sets it to
+/// 0: then it has acquired what its command moved.
+XIO_FN uint32_t xio_reap(xio_queue *q, const xio_wave &w, uint64_t *mine) {
     uint64_t word = xio_lock_reaped(q, w);
     if (word & XIO_LOCKED) {
-        return 0;
+        return XIO_REAP_BUSY;
     }
     uint64_t published = xio_first(w.lanes, xio_load(&q->published)) & ~XIO_LOCKED;
     uint64_t sq_head = xio_load(&q->sq_head), head = word >> 1;
@@ -267,15 +275,12 @@ XIO_FN uint32_t xio_reap(xio_queue *q, const xio_wave &w) {
         }
         uint32_t count = xio_look(q, w, head, open);
         if (count == 0) {
-            if (head != word >> 1) {
-                break;
-            }
             xio_pause(0);
             continue;
         }
         xio_acquire_system();
         uint32_t sqhd = 0;
-        broken = xio_hand_out(q, w, head, count, &published, &sqhd);
+        broken = xio_hand_out(q, w, head, count, &published, &sqhd, mine);
         published = xio_first(w.lanes, published);
         // The last completion is that of the lane with the highest place.
         xio_lanes has = xio_ballot(w.lanes, (count - 1) % w.count == w.rank);
@@ -287,10 +292,15 @@ XIO_FN uint32_t xio_reap(xio_queue *q, const xio_wave &w) {
             sq_head = fetched;
         }
         head += count;
-        look = 0;
+        if (w.rank == 0) {
+            xio_store(&q->sq_head, sq_head);
+            xio_doorbell_head((uint32_t *)q->cq_doorbell, (uint32_t)head & (q->entries - 1));
+            xio_count_up(&q->cq_doorbells, 1);
+        }
         xio_lanes wrong = xio_ballot(w.lanes, broken != 0);
         broken = wrong != 0 && broken == 0 ? xio_last32(wrong, broken) : broken;
-        if (wrong != 0) {
+        // A lane alone goes as soon as it has what it came for.
+        if (wrong != 0 || (w.count == 1 && *mine == 0)) {
             break;
         }
     }
@@ -300,10 +310,7 @@ XIO_FN uint32_t xio_reap(xio_queue *q, const xio_wave &w) {
     xio_wave_sync(w.lanes);
     if (w.rank == 0) {
         if (head != word >> 1) {
-            xio_store(&q->sq_head, sq_head);
-            xio_doorbell_head((uint32_t *)q->cq_doorbell, (uint32_t)head & (q->entries - 1));
-            xio_count_up(&q->cq_doorbells, 1);
-            // Behind the doorbell, so that two doorbells never change places.
+            // Behind the doorbells, so that those of two waves never change places.
             xio_store_release(&q->reaped, head << 1);
         } else {
             xio_store_plainly(&q->reaped, word);

@@ -35,13 +35,25 @@ KERNEL void ring(Ring r)
 		tail = (tail + 1) & r.mask;
 		ring_doorbell(r.sq_doorbell, tail);
 		u32 *completion = r.cq + (u64)head * 4;
-		u32 status;
+		u32 status, word;
 		u64 spins = 0;
+#ifdef TORN
+		// All of it with the phase, which may be newer than the rest.
+		u32x4 all;
+		do {
+			all = *(volatile u32x4 *)completion;
+			status = all.w;
+			word = all.x;
+		} while (((status >> 16) & 1) != phase && ++spins < r.spins);
+		acquire_system();
+#else
 		while ((((status = load_system(completion + 3)) >> 16) & 1) != phase && ++spins < r.spins)
 			pause();
 		acquire_system();
-		failures += spins >= r.spins || (status & 0xffff) != (n & 0xffff) || completion[0] != n * 0x01010101u + 1;
-		r.results[n] = completion[0];
+		word = completion[0];
+#endif
+		failures += spins >= r.spins || (status & 0xffff) != (n & 0xffff) || word != n * 0x01010101u + 1;
+		r.results[n] = word;
 		head = (head + 1) & r.mask;
 		if (!head)
 			phase ^= 1;

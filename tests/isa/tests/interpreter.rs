@@ -34,7 +34,7 @@ fn formulas(a: u64, b: u64) -> [Option<u64>; 32] {
         u64::from(x.checked_rem(y).unwrap_or(0)),
         a.checked_div(b).unwrap_or(0),
         a.checked_rem(b).unwrap_or(0),
-        a << wide | a >> (64 - wide & 63),
+        a << wide | a >> ((64 - wide) & 63),
         (w >> wide) as u64,
         u64::from((s >> shift) as u32),
         u64::from((x >> shift) ^ (x << shift)),
@@ -98,7 +98,7 @@ fn arithmetic_of_every_lane() {
             let odd = (0..lanes).filter(|lane| word(&list_a, first + lane) & 1 == 1);
             want[24] = Some(signed(word(&list_a, first)));
             want[25] = Some(odd.fold(0, |mask, lane| mask | 1 << lane));
-            want[26] = Some(signed(word(&list_a, first + (t % lanes ^ 5))));
+            want[26] = Some(signed(word(&list_a, first + ((t % lanes) ^ 5))));
             want[27] = Some(signed(word(&list_a, t ^ 1)));
             want[29] = Some(signed(word(&list_b, first + 3)));
             for (n, want) in want.iter().enumerate() {

@@ -85,6 +85,21 @@ impl<'a> Fields<'a> {
         let value = |m: &&'a str| m.strip_prefix(name).and_then(|rest| rest.strip_prefix(':'));
         self.modifiers.iter().find_map(value)
     }
+
+    /// A modifier that is a list of up to so many small numbers.
+    pub fn numbers<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, String> {
+        let Some(text) = self.value(name) else { return Ok(None) };
+        let wrong = || format!("unknown {name}:{text}");
+        let values = list(text).ok_or_else(wrong)?;
+        let mut numbers = [0; N];
+        if values.len() > N {
+            return Err(wrong());
+        }
+        for (to, value) in numbers.iter_mut().zip(values) {
+            *to = u8::try_from(value).map_err(|_| wrong())?;
+        }
+        Ok(Some(numbers))
+    }
 }
 
 /// Splits where the separator stands outside of brackets.

@@ -1,34 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading instructions that access memory: global, flat, scratch, LDS, and those that handle caches.
+//! Reading instructions that access memory, and those that handle caches.
 
+use super::element::{atomic, element, Element, Function};
 use super::listing::{integer, Fields};
 use super::operand::{operand, Operand, Width};
 use crate::arch::{Arch, Scope};
-
-/// What an element in memory is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Element {
-    /// Bytes.
-    pub bytes: u8,
-    /// Smaller than a register, and extended by its sign.
-    pub signed: bool,
-    /// Half of the register that it stands in; the other half stays. Not for whole registers.
-    pub half: Option<u8>,
-}
-
-impl Element {
-    const fn unsigned(bytes: u8) -> Self {
-        Self { bytes, signed: false, half: None }
-    }
-
-    /// Registers that it takes.
-    pub const fn registers(&self) -> u16 {
-        (self.bytes as u16).div_ceil(4)
-    }
-}
-
-/// Reads memory, changes what it read, and writes it, in one go.
-pub type Function = fn(old: u64, data: u64, compare: u64) -> u64;
 
 /// What is done.
 #[derive(Clone, Copy, Debug)]
@@ -86,36 +62,6 @@ pub struct Memory {
     pub scope: Scope,
 }
 
-/// An access of vectors to LDS.
-#[derive(Clone, Debug)]
-pub struct Lds {
-    /// What is done.
-    pub access: Access,
-    /// Element.
-    pub element: Element,
-    /// Vector registers that the result goes to.
-    pub to: Operand,
-    /// Address.
-    pub address: Operand,
-    /// Data of each element.
-    pub data: [Operand; 2],
-    /// Offset of each element; the second is there if there are two.
-    pub offsets: (i64, Option<i64>),
-}
-
-/// Reads or changes lanes by an index (`ds_bpermute_b32`, `ds_permute_b32`, `ds_swizzle_b32`).
-#[derive(Clone, Debug)]
-pub struct Permute {
-    /// Vector register that the result goes to.
-    pub to: Operand,
-    /// Lane of each lane, times 4.
-    pub index: Operand,
-    /// What is moved.
-    pub data: Operand,
-    /// To the lane of the index, instead of from it.
-    pub forward: bool,
-}
-
 /// What becomes of caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cache {
@@ -127,74 +73,6 @@ pub enum Cache {
     InvalidateSecond,
     /// RDNA3's cache between first and second level is forgotten.
     InvalidateMiddle,
-}
-
-fn element(name: &str) -> Option<Element> {
-    let signed = |bytes| Element { signed: true, ..Element::unsigned(bytes) };
-    let half = |element: Element, half| Element { half: Some(half), ..element };
-    Some(match name {
-        "dword" | "b32" => Element::unsigned(4),
-        "dwordx2" | "b64" => Element::unsigned(8),
-        "dwordx3" | "b96" => Element::unsigned(12),
-        "dwordx4" | "b128" => Element::unsigned(16),
-        "ubyte" | "u8" | "byte" | "b8" => Element::unsigned(1),
-        "sbyte" | "i8" => signed(1),
-        "ushort" | "u16" | "short" | "b16" => Element::unsigned(2),
-        "sshort" | "i16" => signed(2),
-        "ubyte_d16" | "d16_u8" | "u8_d16" => half(Element::unsigned(1), 0),
-        "ubyte_d16_hi" | "d16_hi_u8" | "u8_d16_hi" | "byte_d16_hi" | "d16_hi_b8" | "b8_d16_hi" => {
-            half(Element::unsigned(1), 1)
-        }
-        "sbyte_d16" | "d16_i8" | "i8_d16" => half(signed(1), 0),
-        "sbyte_d16_hi" | "d16_hi_i8" | "i8_d16_hi" => half(signed(1), 1),
-        "short_d16" | "d16_b16" | "u16_d16" => half(Element::unsigned(2), 0),
-        "short_d16_hi" | "d16_hi_b16" | "u16_d16_hi" | "b16_d16_hi" => half(Element::unsigned(2), 1),
-        _ => return None,
-    })
-}
-
-const fn signed(value: u64, wide: bool) -> i64 {
-    if wide {
-        value as i64
-    } else {
-        value as u32 as i32 as i64
-    }
-}
-
-/// Function, bytes, and whether it compares, of an atomic's name without prefixes.
-fn atomic(name: &str) -> Option<(Function, u8, bool)> {
-    let suffixes = ["_x2", "_u64", "_i64", "_b64"];
-    let wide = suffixes.iter().any(|suffix| name.ends_with(suffix));
-    let base = suffixes.iter().chain(&["_u32", "_i32", "_b32"]).find_map(|suffix| name.strip_suffix(suffix));
-    let is_signed = name.contains("_i") || name.starts_with("smin") || name.starts_with("smax");
-    let function: Function = match (base.unwrap_or(name), wide) {
-        ("add", _) => |old, data, _| old.wrapping_add(data),
-        ("sub", _) => |old, data, _| old.wrapping_sub(data),
-        ("and", _) => |old, data, _| old & data,
-        ("or", _) => |old, data, _| old | data,
-        ("xor", _) => |old, data, _| old ^ data,
-        ("swap" | "wrxchg" | "storexchg", _) => |_, data, _| data,
-        ("cmpswap" | "cmpst" | "cmpstore", _) => |old, data, compare| if old == compare { data } else { old },
-        ("min" | "smin", false) if is_signed => {
-            |old, data, _| signed(old, false).min(signed(data, false)) as u64
-        }
-        ("max" | "smax", false) if is_signed => {
-            |old, data, _| signed(old, false).max(signed(data, false)) as u64
-        }
-        ("min" | "smin", true) if is_signed => {
-            |old, data, _| signed(old, true).min(signed(data, true)) as u64
-        }
-        ("max" | "smax", true) if is_signed => {
-            |old, data, _| signed(old, true).max(signed(data, true)) as u64
-        }
-        ("min" | "umin", _) => |old, data, _| old.min(data),
-        ("max" | "umax", _) => |old, data, _| old.max(data),
-        ("inc", _) => |old, data, _| if old >= data { 0 } else { old + 1 },
-        ("dec", _) => |old, data, _| if old == 0 || old > data { data } else { old - 1 },
-        _ => return None,
-    };
-    let compares = name.starts_with("cmp");
-    Some((function, if wide { 8 } else { 4 }, compares))
 }
 
 /// Scope that the modifiers state.
@@ -223,11 +101,13 @@ fn scope(arch: Arch, fields: &Fields, atomic: bool) -> Result<Scope, String> {
     })
 }
 
-fn offset(fields: &Fields, name: &str) -> Result<i64, String> {
+/// A modifier that is a number.
+pub(super) fn offset(fields: &Fields, name: &str) -> Result<i64, String> {
     fields.value(name).map_or(Some(0), integer).ok_or_else(|| format!("unknown {name}"))
 }
 
-fn check(fields: &Fields, known: &[&str]) -> Result<(), String> {
+/// Refuses modifiers that are not known.
+pub(super) fn check(fields: &Fields, known: &[&str]) -> Result<(), String> {
     let name = |m: &&str| known.contains(&m.split_once(':').map_or(*m, |(name, _)| name));
     match fields.modifiers.iter().find(|m| !name(m)) {
         None => Ok(()),
@@ -235,10 +115,11 @@ fn check(fields: &Fields, known: &[&str]) -> Result<(), String> {
     }
 }
 
-struct Operands<'a>(Arch, std::slice::Iter<'a, &'a str>);
+/// Operands, one after the other.
+pub(super) struct Operands<'a>(pub(super) Arch, pub(super) std::slice::Iter<'a, &'a str>);
 
 impl Operands<'_> {
-    fn next(&mut self, width: Width) -> Result<Operand, String> {
+    pub(super) fn next(&mut self, width: Width) -> Result<Operand, String> {
         let text = self.1.next().ok_or("an operand is missing")?;
         operand(self.0, text, width).ok_or_else(|| format!("unknown operand {text}"))
     }
@@ -304,75 +185,6 @@ pub fn memory(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Memory>,
     }))
 }
 
-/// Reads an access to LDS; `Ok(None)` when there is none of that name.
-pub fn lds(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Lds>, String> {
-    let Some(what) = name.strip_prefix("ds_") else { return Ok(None) };
-    const PAIRS: [(&str, &str, i64); 8] = [
-        ("read2st64_", "read", 64),
-        ("write2st64_", "write", 64),
-        ("load_2addr_stride64_", "load", 64),
-        ("store_2addr_stride64_", "store", 64),
-        ("read2_", "read", 1),
-        ("write2_", "write", 1),
-        ("load_2addr_", "load", 1),
-        ("store_2addr_", "store", 1),
-    ];
-    let pair =
-        PAIRS.iter().find_map(|(prefix, verb, stride)| Some((*verb, what.strip_prefix(prefix)?, *stride)));
-    let single = || what.split_once('_').map(|(verb, kind)| (verb, kind, 0));
-    let Some((verb, kind, stride)) = pair.or_else(single) else { return Ok(None) };
-    let (access, element) = match (verb, element(kind)) {
-        ("read" | "load", Some(element)) => (Access::Load, element),
-        ("write" | "store", Some(element)) => (Access::Store, element),
-        _ => match atomic(&what.replace("_rtn_", "_")) {
-            Some((function, bytes, compares)) if stride == 0 => (
-                Access::Atomic { function, compares, returns: what.contains("_rtn_") },
-                Element::unsigned(bytes),
-            ),
-            _ => return Ok(None),
-        },
-    };
-    check(fields, &["offset", "offset0", "offset1"])?;
-    let offsets = if stride > 0 {
-        let scale = stride * i64::from(element.bytes);
-        (offset(fields, "offset0")? * scale, Some(offset(fields, "offset1")? * scale))
-    } else {
-        (offset(fields, "offset")?, None)
-    };
-    let returns = matches!(access, Access::Load | Access::Atomic { returns: true, .. });
-    let mut operands = Operands(arch, fields.operands.iter());
-    let to = if returns { operands.next(Width::Word)? } else { Operand::Null };
-    let address = operands.next(Width::Word)?;
-    let count = match access {
-        Access::Load => 0,
-        Access::Store => 1 + usize::from(stride > 0),
-        Access::Atomic { compares, .. } => 1 + usize::from(compares),
-    };
-    let mut data = [Operand::Null; 2];
-    for operand in data.iter_mut().take(count) {
-        *operand = operands.next(Width::Word)?;
-    }
-    if what.starts_with("cmpst_") {
-        // Older instructions have what is compared first.
-        data.swap(0, 1);
-    }
-    Ok(Some(Lds { access, element, to, address, data, offsets }))
-}
-
-/// Reads an exchange of lanes through LDS hardware; `Ok(None)` when there is none of that name.
-pub fn permute(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Permute>, String> {
-    let forward = match name {
-        "ds_bpermute_b32" => false,
-        "ds_permute_b32" => true,
-        _ => return Ok(None),
-    };
-    check(fields, &[])?;
-    let mut operands = Operands(arch, fields.operands.iter());
-    let to = operands.next(Width::Word)?;
-    let index = operands.next(Width::Word)?;
-    Ok(Some(Permute { to, index, data: operands.next(Width::Word)?, forward }))
-}
-
 /// Reads what becomes of caches; `Ok(None)` when there is no such instruction.
 pub fn cache(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Cache>, String> {
     let found = match (arch, name) {
@@ -412,37 +224,5 @@ mod tests {
         assert!(memory(Arch::Gfx1201, "global_store_b32", &Fields::new("v0, v1, off scope:SCOPE_X")).is_err());
         assert!(memory(Arch::Gfx90a, load, &Fields::new("v0, v1, off lds")).is_err());
         assert!(memory(Arch::Gfx90a, "global_load_odd", &Fields::new("v0, v1, off")).unwrap().is_none());
-    }
-
-    #[test]
-    fn atomics_by_both_names() {
-        for name in ["min_i32", "smin"] {
-            let (function, bytes, compares) = atomic(name).unwrap();
-            assert_eq!(
-                (function(0xffff_ffff, 1, 0) as u32, bytes, compares),
-                (0xffff_ffff, 4, false),
-                "{name}"
-            );
-        }
-        for name in ["min_u64", "umin_x2"] {
-            assert_eq!((atomic(name).unwrap().0)(u64::MAX, 1, 0), 1, "{name}");
-        }
-        let (swap, bytes, compares) = atomic("cmpswap_b64").unwrap();
-        assert_eq!((swap(5, 7, 5), swap(6, 7, 5), bytes, compares), (7, 6, 8, true));
-        assert!(atomic("frobnicate").is_none());
-    }
-
-    #[test]
-    fn accesses_to_lds() {
-        let read = |arch, name, rest| lds(arch, name, &Fields::new(rest)).unwrap().unwrap();
-        let pair = read(Arch::Gfx942, "ds_read2st64_b32", "v[0:1], v4 offset1:28");
-        assert_eq!(pair.offsets, (0, Some(28 * 64 * 4)));
-        let pair = read(Arch::Gfx1100, "ds_store_2addr_b64", "v0, v[2:3], v[4:5] offset0:1 offset1:2");
-        assert_eq!((pair.offsets, pair.data[1]), ((8, Some(16)), Operand::Vector(4)));
-        let add = read(Arch::Gfx1201, "ds_add_rtn_u32", "v5, v1, v3 offset:7168");
-        assert!(matches!(add.access, Access::Atomic { returns: true, .. }));
-        let swap = read(Arch::Gfx90a, "ds_cmpst_rtn_b32", "v5, v1, v3, v4");
-        assert_eq!(swap.data, [Operand::Vector(4), Operand::Vector(3)]);
-        assert!(lds(Arch::Gfx90a, "ds_frobnicate", &Fields::new("v0")).unwrap().is_none());
     }
 }

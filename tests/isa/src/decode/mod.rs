@@ -5,6 +5,9 @@
 //! text, all of it: a name, operand or modifier that is not known is an error that says which, and never skipped.
 
 mod compare;
+mod element;
+mod lanes;
+mod lds;
 mod listing;
 mod memory;
 mod operand;
@@ -13,17 +16,22 @@ mod scalar;
 mod scalar_table;
 mod vector;
 mod vector_table;
+mod wait;
 
 pub use compare::Compare;
+pub use element::{Element, Function};
+pub use lanes::{Lanes, Pattern};
+pub use lds::{Lds, Permute};
 pub use listing::Line;
-pub use memory::{Access, Cache, Element, Function, Lds, Memory, Permute, Space};
+pub use memory::{Access, Cache, Memory, Space};
 pub use operand::{
     Operand, Part, Source, Width, ACCUMULATORS, EXEC, M0, PRIVATE_WINDOW, SCRATCH_RESOURCE, SHARED_WINDOW,
     TTMP, VCC,
 };
 pub use registers::Registers;
-pub use scalar::{Condition, Scalar, Wait};
-pub use vector::{Kind, Lanes, Pattern, Rest, Vector};
+pub use scalar::{Condition, Scalar};
+pub use vector::{Kind, Rest, Vector};
+pub use wait::Wait;
 
 use crate::arch::Arch;
 use crate::error::{Error, Result};
@@ -134,13 +142,13 @@ fn operation(arch: Arch, line: &Line) -> Result<Option<Operation>, String> {
     if name.starts_with("v_") {
         return Ok(vector::vector(arch, name, &fields)?.map(|v| Operation::Vector(Box::new(v))));
     }
-    if let Some(permute) = memory::permute(arch, name, &fields)? {
+    if let Some(permute) = lds::permute(arch, name, &fields)? {
         return Ok(Some(Operation::Permute(permute)));
     }
     if let Some(cache) = memory::cache(arch, name, &fields)? {
         return Ok(Some(Operation::Cache(cache)));
     }
-    if let Some(lds) = memory::lds(arch, name, &fields)? {
+    if let Some(lds) = lds::lds(arch, name, &fields)? {
         return Ok(Some(Operation::Lds(Box::new(lds))));
     }
     Ok(memory::memory(arch, name, &fields)?.map(|m| Operation::Memory(Box::new(m))))

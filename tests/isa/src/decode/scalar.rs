@@ -5,6 +5,7 @@ use super::compare::{compare, Compare};
 use super::listing::{integer, Fields};
 use super::operand::{operand, Operand, Width};
 use super::scalar_table::{form, Form};
+use super::wait::{wait, Wait};
 use crate::arch::Arch;
 
 /// A scalar instruction.
@@ -140,19 +141,6 @@ pub enum Condition {
     VccZero(bool),
 }
 
-/// How many accesses of each kind may stay outstanding.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Wait {
-    /// Vector loads, on CDNA stores as well.
-    pub loads: Option<u32>,
-    /// Vector stores.
-    pub stores: Option<u32>,
-    /// LDS, and scalar loads where those are not counted apart.
-    pub lds: Option<u32>,
-    /// Scalar loads.
-    pub scalar: Option<u32>,
-}
-
 /// Reads a scalar instruction; `Ok(None)` when there is none of that name.
 pub fn scalar(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Scalar>, String> {
     let reader = Reader { arch, fields };
@@ -240,40 +228,9 @@ impl Reader<'_> {
             "s_barrier" => Scalar::Barrier,
             "s_barrier_signal" if self.number(0)? == -1 => Scalar::Signal,
             "s_barrier_wait" if self.number(0)? as u16 == u16::MAX => Scalar::AwaitSignal,
-            _ if name.starts_with("s_wait") => return self.wait(name).map(|wait| wait.map(Scalar::Wait)),
+            _ if name.starts_with("s_wait") => return Ok(wait(name, self.fields)?.map(Scalar::Wait)),
             _ => return Ok(None),
         }))
-    }
-
-    fn wait(&self, name: &str) -> Result<Option<Wait>, String> {
-        let mut wait = Wait::default();
-        if name == "s_waitcnt" {
-            for text in &self.fields.operands {
-                let unknown = || format!("unknown counter {text}");
-                let (counter, value) = text.split_once('(').ok_or_else(unknown)?;
-                let value = value.strip_suffix(')').and_then(integer).ok_or_else(unknown)? as u32;
-                match counter {
-                    "vmcnt" => wait.loads = Some(value),
-                    "lgkmcnt" => wait.lds = Some(value),
-                    "expcnt" => {}
-                    _ => return Err(unknown()),
-                }
-            }
-            return Ok(Some(wait));
-        }
-        let last = self.fields.operands.len().saturating_sub(1);
-        let value = if name == "s_wait_idle" { 0 } else { self.number(last)? as u32 };
-        match name {
-            "s_waitcnt_vscnt" | "s_wait_storecnt" => wait.stores = Some(value),
-            "s_waitcnt_vmcnt" | "s_wait_loadcnt" => wait.loads = Some(value),
-            "s_waitcnt_lgkmcnt" | "s_wait_dscnt" => wait.lds = Some(value),
-            "s_wait_kmcnt" => wait.scalar = Some(value),
-            "s_wait_loadcnt_dscnt" => (wait.loads, wait.lds) = (Some(value >> 8), Some(value & 0xff)),
-            "s_wait_storecnt_dscnt" => (wait.stores, wait.lds) = (Some(value >> 8), Some(value & 0xff)),
-            "s_wait_idle" => wait = Wait { loads: Some(0), stores: Some(0), lds: Some(0), scalar: Some(0) },
-            _ => return Ok(None),
-        }
-        Ok(Some(wait))
     }
 
     fn memory(&self, name: &str) -> Result<Option<Scalar>, String> {
@@ -363,9 +320,8 @@ impl Reader<'_> {
             let (to, from) = (self.operand(0, width)?, self.operand(1, width)?);
             return Ok(Some(Scalar::SaveExec { function, to, from }));
         }
-        let bits = [("s_bitcmp0_", false), ("s_bitcmp1_", true)];
-        let found = bits.iter().find_map(|(prefix, value)| Some((name.strip_prefix(prefix)?, *value)));
-        if let Some((width, value)) = found {
+        let bit = |prefix, value| name.strip_prefix(prefix).map(|width| (width, value));
+        if let Some((width, value)) = bit("s_bitcmp0_", false).or_else(|| bit("s_bitcmp1_", true)) {
             let width = if width == "b64" { Width::Wide } else { Width::Word };
             let (from, bit) = (self.operand(0, width)?, self.operand(1, Width::Word)?);
             return Ok(Some(Scalar::CompareBit { from, bit, width, value }));
@@ -401,23 +357,6 @@ mod tests {
 
     fn read(arch: Arch, name: &str, rest: &str) -> Scalar {
         scalar(arch, name, &Fields::new(rest)).unwrap().unwrap()
-    }
-
-    #[test]
-    fn waits_of_all_architectures() {
-        let wait = |arch, name, rest| match read(arch, name, rest) {
-            Scalar::Wait(wait) => (wait.loads, wait.stores, wait.lds, wait.scalar),
-            other => panic!("{other:?}"),
-        };
-        let some = Some(0);
-        assert_eq!(
-            wait(Arch::Gfx90a, "s_waitcnt", "vmcnt(0) expcnt(0) lgkmcnt(0)"),
-            (some, None, some, None)
-        );
-        assert_eq!(wait(Arch::Gfx942, "s_waitcnt", "vmcnt(3)"), (Some(3), None, None, None));
-        assert_eq!(wait(Arch::Gfx1100, "s_waitcnt_vscnt", "null, 0x0"), (None, some, None, None));
-        assert_eq!(wait(Arch::Gfx1201, "s_wait_loadcnt_dscnt", "0x103"), (Some(1), None, Some(3), None));
-        assert_eq!(wait(Arch::Gfx1201, "s_wait_kmcnt", "0x0"), (None, None, None, some));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! Reading vector instructions.
 
 use super::compare::{compare, Compare};
-use super::listing::{integer, list, Fields};
+use super::lanes::{lanes, Lanes};
+use super::listing::{integer, Fields};
 use super::operand::{operand, Operand, Part, Source, Width, VCC};
 use super::vector_table::{form, Form};
 use crate::arch::Arch;
@@ -111,46 +112,6 @@ pub enum Kind {
     },
 }
 
-/// Lanes that an operand comes from (DPP).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lanes {
-    /// Which.
-    pub pattern: Pattern,
-    /// Rows that are written.
-    pub rows: u8,
-    /// Banks of four lanes that are written.
-    pub banks: u8,
-    /// Lanes without a source get zero, instead of being left alone.
-    pub zero: bool,
-    /// Lanes that are not active can be sources.
-    pub inactive: bool,
-}
-
-/// A pattern of lanes. Rows have 16 lanes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// Of each four.
-    Quad([u8; 4]),
-    /// Of each eight.
-    Eight([u8; 8]),
-    /// So many lanes further up in the row.
-    Shift(i8),
-    /// Around in the row, downwards.
-    Rotate(u8),
-    /// Row backwards.
-    Mirror,
-    /// Half row backwards.
-    HalfMirror,
-    /// One lane of the row for all.
-    Share(u8),
-    /// Lane number exclusive or.
-    Exclusive(u8),
-    /// Last lane of the row before.
-    LastOfRow,
-    /// Last lane of the first half, for the second half.
-    LastOfHalf,
-}
-
 fn add(a: u64, b: u64, carry: bool) -> (u64, bool) {
     let sum = a + b + u64::from(carry);
     (sum, sum > 0xffff_ffff)
@@ -241,7 +202,7 @@ impl Reader<'_> {
         // RDNA keeps the other half of a register, CDNA clears it, except with the younger instructions.
         let keeps = !self.arch.is_cdna() || matches!(name, "v_mad_u16" | "v_bitop3_b16");
         let rest = if half && keeps { Rest::Keep } else { Rest::Zero };
-        let (clamp, lanes) = (self.fields.has("clamp"), self.lanes()?);
+        let (clamp, lanes) = (self.fields.has("clamp"), lanes(self.fields)?);
         let mut vector = Vector { kind, to: to.operand, part, rest, from, clamp, lanes };
         self.modify(&mut vector)?;
         Ok(Some(vector))
@@ -284,7 +245,7 @@ impl Reader<'_> {
             "v_permlane16_b32" => (Kind::PermuteRow { other: false }, Shape::words(1, 3)),
             "v_permlanex16_b32" => (Kind::PermuteRow { other: true }, Shape::words(1, 3)),
             "v_pk_mov_b32" => {
-                let select = self.numbers("op_sel")?.unwrap_or_default();
+                let select = self.fields.numbers("op_sel")?.unwrap_or_default();
                 (Kind::MovePair { select }, Shape { first: 1, count: 2, widths: [Width::Wide; 3] })
             }
             _ => return self.regular(name),
@@ -305,8 +266,8 @@ impl Reader<'_> {
             return Ok(Some((Kind::Compare { compare: compared, exec: true }, shape)));
         }
         if let Some(form) = packed(name) {
-            let low = self.numbers("op_sel")?.unwrap_or_default();
-            let high = self.numbers("op_sel_hi")?.unwrap_or([1; 3]);
+            let low = self.fields.numbers("op_sel")?.unwrap_or_default();
+            let high = self.fields.numbers("op_sel_hi")?.unwrap_or([1; 3]);
             return Ok(Some((Kind::Packed { form, low, high }, Shape::words(1, form.sources))));
         }
         Ok(form(name).map(|form| {
@@ -314,20 +275,6 @@ impl Reader<'_> {
             let count = form.sources - usize::from(form.accumulates);
             (Kind::Form(form), Shape { first: 1, count, widths: form.widths })
         }))
-    }
-
-    fn numbers<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, String> {
-        let Some(text) = self.fields.value(name) else { return Ok(None) };
-        let wrong = || format!("unknown {name}:{text}");
-        let values = list(text).ok_or_else(wrong)?;
-        let mut numbers = [0; N];
-        if values.len() > N {
-            return Err(wrong());
-        }
-        for (to, value) in numbers.iter_mut().zip(values) {
-            *to = u8::try_from(value).map_err(|_| wrong())?;
-        }
-        Ok(Some(numbers))
     }
 
     /// Applies modifiers, and refuses those that are not known.
@@ -369,7 +316,7 @@ impl Reader<'_> {
         let Kind::Form(form) = &vector.kind else {
             return Err("op_sel of an instruction without halves".into());
         };
-        let halves: [u8; 4] = self.numbers("op_sel")?.unwrap_or_default();
+        let halves: [u8; 4] = self.fields.numbers("op_sel")?.unwrap_or_default();
         for (n, (source, half)) in vector.from.iter_mut().zip(halves).enumerate().take(form.sources) {
             if form.widths.get(n) == Some(&Width::Half) {
                 source.part = Part::Half(half);
@@ -383,46 +330,6 @@ impl Reader<'_> {
             vector.rest = Rest::Keep;
         }
         Ok(())
-    }
-
-    fn lanes(&self) -> Result<Option<Lanes>, String> {
-        let number = |name| self.fields.value(name).and_then(integer).map(|n| n as u8);
-        let pattern = if let Some(quad) = self.numbers("quad_perm")? {
-            Pattern::Quad(quad)
-        } else if let Some(eight) = self.numbers("dpp8")? {
-            Pattern::Eight(eight)
-        } else if let Some(n) = number("row_shl") {
-            Pattern::Shift(n as i8)
-        } else if let Some(n) = number("row_shr") {
-            Pattern::Shift(-(n as i8))
-        } else if let Some(n) = number("row_ror") {
-            Pattern::Rotate(n)
-        } else if let Some(n) = number("row_share").or_else(|| number("row_newbcast")) {
-            Pattern::Share(n)
-        } else if let Some(n) = number("row_xmask") {
-            Pattern::Exclusive(n)
-        } else if self.fields.has("row_mirror") {
-            Pattern::Mirror
-        } else if self.fields.has("row_half_mirror") {
-            Pattern::HalfMirror
-        } else {
-            match self.fields.value("row_bcast") {
-                Some("15") => Pattern::LastOfRow,
-                Some("31") => Pattern::LastOfHalf,
-                Some(other) => return Err(format!("unknown row_bcast:{other}")),
-                None if self.fields.modifiers.iter().any(|m| m.starts_with("wave_")) => {
-                    return Err("unknown pattern of lanes".into());
-                }
-                None => return Ok(None),
-            }
-        };
-        Ok(Some(Lanes {
-            pattern,
-            rows: number("row_mask").unwrap_or(15),
-            banks: number("bank_mask").unwrap_or(15),
-            zero: number("bound_ctrl").is_some(),
-            inactive: number("fi") == Some(1),
-        }))
     }
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Instructions that access memory and LDS.
 
-use super::pending::{Action, Counter, LaneAccess};
+use super::action::{Action, LaneAccess};
+use super::pending::Counter;
+use super::private::WINDOW;
 use super::{lanes_of, Context, Wave};
 use crate::decode::{
     Access, Cache, Element, Function, Lds, Memory, Operand, Part, Permute, Rest, Space, Width,
@@ -9,9 +11,6 @@ use crate::decode::{
 };
 use crate::error::Violation;
 use crate::memory::Kind;
-
-/// Bytes of a window that flat addresses reach LDS or scratch memory through.
-const WINDOW: u64 = 1 << 32;
 
 impl Wave {
     pub(super) fn memory(&mut self, memory: &Memory, context: &mut Context) -> Result<(), Violation> {
@@ -112,7 +111,7 @@ impl Wave {
     }
 
     /// Bytes of an element in vector registers.
-    fn element(&self, from: Operand, element: Element, lane: usize) -> [u8; 16] {
+    pub(super) fn element(&self, from: Operand, element: Element, lane: usize) -> [u8; 16] {
         let mut bytes = [0; 16];
         if let Operand::Vector(n) = from {
             for (word, register) in bytes.chunks_exact_mut(4).zip(n..n + element.registers()) {
@@ -126,7 +125,7 @@ impl Wave {
     }
 
     /// Puts an element into vector registers.
-    fn put_element(&mut self, to: u16, element: Element, lane: usize, bytes: &[u8]) {
+    pub(super) fn put_element(&mut self, to: u16, element: Element, lane: usize, bytes: &[u8]) {
         let mut words = [0; 16];
         for (to, from) in words.iter_mut().zip(bytes) {
             *to = *from;
@@ -147,85 +146,6 @@ impl Wave {
         let (part, rest) =
             element.half.map_or((Part::All, Rest::Zero), |half| (Part::Half(half), Rest::Keep));
         self.write(Operand::Vector(to), lane, value & 0xffff_ffff, Width::Word, part, rest);
-    }
-
-    /// A flat access all of whose lanes reach LDS, or scratch memory.
-    fn through_window(
-        &mut self,
-        memory: &Memory,
-        mut lanes: Vec<LaneAccess>,
-        base: u64,
-        context: &mut Context,
-    ) -> Result<(), Violation> {
-        for lane in &mut lanes {
-            let inside = lane.addr.checked_sub(base).filter(|addr| *addr < WINDOW);
-            let mixed = || Violation::Unsupported("a flat access to memory of two kinds at once".into());
-            lane.addr = inside.ok_or_else(mixed)?;
-        }
-        if base == PRIVATE_WINDOW {
-            return self.scratch(memory, &lanes, context);
-        }
-        match memory.access {
-            Access::Load => {
-                let Operand::Vector(to) = memory.to else { return Ok(()) };
-                self.start(Counter::Lds, Action::LdsLoad { to, element: memory.element, lanes }, context);
-            }
-            Access::Store => {
-                let data = lanes.iter().map(|l| self.element(memory.data, memory.element, l.lane)).collect();
-                self.start(Counter::Lds, Action::LdsStore { element: memory.element, lanes, data }, context);
-            }
-            Access::Atomic { .. } => {
-                return Err(Violation::Unsupported("a flat atomic on LDS".into()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Scratch memory is the lane's own: nothing can be seen of when it is accessed.
-    fn scratch(
-        &mut self,
-        memory: &Memory,
-        lanes: &[LaneAccess],
-        context: &mut Context,
-    ) -> Result<(), Violation> {
-        let size = self.private.len() / self.lanes;
-        let bytes = usize::from(memory.element.bytes);
-        let mut loaded = Vec::new();
-        for lane in lanes {
-            let write = matches!(memory.access, Access::Store);
-            let fault = Violation::Fault { addr: lane.addr, len: bytes as u32, write };
-            let at = usize::try_from(lane.addr)
-                .ok()
-                .filter(|at| at + bytes <= size)
-                .ok_or_else(|| fault.clone())?;
-            let range = lane.lane * size + at..lane.lane * size + at + bytes;
-            match memory.access {
-                Access::Store => {
-                    let data = self.element(memory.data, memory.element, lane.lane);
-                    let to = self.private.get_mut(range).ok_or(fault)?;
-                    to.copy_from_slice(data.get(..bytes).unwrap_or_default());
-                }
-                Access::Load => {
-                    let mut data = [0; 16];
-                    let from = self.private.get(range).ok_or(fault)?;
-                    data.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-                    loaded.push((lane.lane, data));
-                }
-                Access::Atomic { .. } => {
-                    return Err(Violation::Unsupported("an atomic on scratch memory".into()))
-                }
-            }
-        }
-        let Operand::Vector(to) = memory.to else { return Ok(()) };
-        for (lane, data) in loaded {
-            self.put_element(to, memory.element, lane, data.get(..bytes).unwrap_or_default());
-        }
-        // It has to be waited for all the same.
-        for register in to..to + memory.element.registers() {
-            let values = lanes.iter().map(|l| (l.lane, self.vector_register(register, l.lane))).collect();
-            self.start(Counter::Loads, Action::Lanes { to: register, values }, context);
-        }
-        Ok(())
     }
 
     pub(super) fn lds(&mut self, lds: &Lds, context: &mut Context) -> Result<(), Violation> {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A wave: registers, what it waits for, and how it carries out instructions.
 
+mod action;
 mod lanes;
 mod memory;
 mod pending;
+mod private;
 mod scalar;
 mod vector;
 

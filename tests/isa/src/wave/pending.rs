@@ -5,11 +5,10 @@
 //! latest when the wave waits for it. It stays in its queue until a wait says that it has come so far: before, its
 //! results must not be used, and using them is an error even if they happen to be there.
 
+use super::action::{delay, lds, Action, Order};
 use super::{Context, Wave};
-use crate::arch::Scope;
-use crate::decode::{Element, Function, Registers, Wait};
+use crate::decode::{Registers, Wait};
 use crate::error::Violation;
-use crate::memory::Handle;
 use std::collections::VecDeque;
 
 /// What counts outstanding accesses.
@@ -19,131 +18,6 @@ pub(super) enum Counter {
     Stores,
     Lds,
     Scalar,
-}
-
-/// An access of a lane.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LaneAccess {
-    pub(super) lane: usize,
-    pub(super) addr: u64,
-    pub(super) data: u64,
-    pub(super) compare: u64,
-}
-
-/// What remains to be done.
-#[derive(Debug)]
-pub(super) enum Action {
-    /// Nothing.
-    Done,
-    /// Loads into vector registers.
-    Load {
-        to: u16,
-        element: Element,
-        lanes: Vec<LaneAccess>,
-        scope: Scope,
-    },
-    /// Stores that are to be performed.
-    Store {
-        handles: Vec<Handle>,
-        scope: Scope,
-    },
-    /// Reads and writes at once.
-    Atomic {
-        to: Option<u16>,
-        function: Function,
-        wide: bool,
-        lanes: Vec<LaneAccess>,
-        scope: Scope,
-    },
-    /// LDS: the first register of a load; what each lane stores is in `stores`.
-    LdsLoad {
-        to: u16,
-        element: Element,
-        lanes: Vec<LaneAccess>,
-    },
-    LdsStore {
-        element: Element,
-        lanes: Vec<LaneAccess>,
-        data: Vec<[u8; 16]>,
-    },
-    LdsAtomic {
-        to: Option<u16>,
-        function: Function,
-        wide: bool,
-        lanes: Vec<LaneAccess>,
-    },
-    /// Values that are known already.
-    Lanes {
-        to: u16,
-        values: Vec<(usize, u32)>,
-    },
-    /// Loads into scalar registers.
-    ScalarLoad {
-        to: u8,
-        count: u8,
-        addr: u64,
-    },
-    /// A value that is known already, into two scalar registers; the answer to a message, or as from memory.
-    Value {
-        to: u8,
-        value: u64,
-        message: bool,
-    },
-    /// Writes the second level cache back.
-    WriteBack {
-        scope: Scope,
-    },
-}
-
-impl Action {
-    /// Vector registers that it writes.
-    fn vectors(&self) -> Option<(u16, u16)> {
-        match self {
-            Self::Load { to, element, .. } | Self::LdsLoad { to, element, .. } => {
-                Some((*to, element.registers()))
-            }
-            Self::Atomic { to: Some(to), wide, .. } | Self::LdsAtomic { to: Some(to), wide, .. } => {
-                Some((*to, 1 + u16::from(*wide)))
-            }
-            Self::Lanes { to, .. } => Some((*to, 1)),
-            _ => None,
-        }
-    }
-
-    /// Scalar registers that it writes.
-    const fn scalars(&self) -> Option<(u8, u8)> {
-        match self {
-            Self::ScalarLoad { to, count, .. } => Some((*to, *count)),
-            Self::Value { to, .. } => Some((*to, 2)),
-            _ => None,
-        }
-    }
-
-    fn order(&self) -> Order {
-        match self {
-            Self::ScalarLoad { .. } | Self::Value { message: false, .. } => Order::None,
-            Self::Value { message: true, .. } => Order::Messages,
-            _ if lds(self) => Order::Lds,
-            _ => Order::Memory,
-        }
-    }
-
-    /// Whether it reads or writes memory as it is when it is performed.
-    const fn is_read_later(&self) -> bool {
-        matches!(self, Self::Load { .. } | Self::Atomic { .. })
-    }
-
-    /// First and last address.
-    fn range(&self) -> (u64, u64) {
-        let (lanes, bytes) = match self {
-            Self::Load { lanes, element, .. } => (lanes, u64::from(element.bytes)),
-            Self::Atomic { lanes, .. } => (lanes, 8),
-            _ => return (0, 0),
-        };
-        let first = lanes.iter().map(|l| l.addr).min().unwrap_or_default();
-        let last = lanes.iter().map(|l| l.addr).max().unwrap_or_default();
-        (first, last.saturating_add(bytes))
-    }
 }
 
 /// An access.
@@ -159,18 +33,6 @@ pub(super) struct Entry {
     scalars: Option<(u8, u8)>,
     /// Whether it comes back in order, and with what.
     order: Order,
-    /// A flat access is counted by two counters. This is the second of them, and that is the access.
-    second_of: Option<u64>,
-}
-
-/// Accesses of one counter that come back in order among themselves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Order {
-    Memory,
-    Lds,
-    Messages,
-    /// In no order.
-    None,
 }
 
 /// The queues of a wave.
@@ -240,10 +102,10 @@ impl Wave {
         self.pending.next += 1;
         let (vectors, scalars, order) = (action.vectors(), action.scalars(), action.order());
         let (queue, lds) = (self.queue(counter), self.queue(Counter::Lds));
-        let entry = Entry { action, number, due, vectors, scalars, order, second_of: None };
+        let entry = Entry { action, number, due, vectors, scalars, order };
         let done = Action::Done;
-        let second =
-            Entry { action: done, number, due, vectors, scalars, order: Order::Lds, second_of: Some(number) };
+        // The counter of LDS says that a flat access does not concern LDS, not that memory was reached.
+        let second = Entry { action: done, number, due, vectors, scalars, order: Order::Lds };
         if let Some(queue) = self.pending.queues.get_mut(queue) {
             queue.push_back(entry);
         }
@@ -299,20 +161,8 @@ impl Wave {
         }
         while self.pending.queues.get(queue).is_some_and(|q| q.len() > most) {
             self.perform(queue, 0, context)?;
-            let entry = self.pending.queues.get_mut(queue).and_then(VecDeque::pop_front);
-            if let Some(number) = entry.and_then(|entry| entry.second_of) {
-                self.perform_number(number, context)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Performs an access to memory by its number.
-    fn perform_number(&mut self, number: u64, context: &mut Context) -> Result<(), Violation> {
-        for queue in 0..2 {
-            let entries = self.pending.queues.get(queue);
-            if let Some(at) = entries.and_then(|q| q.iter().position(|entry| entry.number == number)) {
-                self.perform(queue, at, context)?;
+            if let Some(queue) = self.pending.queues.get_mut(queue) {
+                queue.pop_front();
             }
         }
         Ok(())
@@ -421,29 +271,5 @@ impl Wave {
             }
         }
         Ok(())
-    }
-}
-
-const fn lds(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::LdsLoad { .. } | Action::LdsStore { .. } | Action::LdsAtomic { .. } | Action::Lanes { .. }
-    )
-}
-
-/// How long an access takes at most. Some come at once, some take very long.
-fn delay(action: &Action, context: &mut Context) -> u64 {
-    let rng = &mut *context.rng;
-    match action {
-        Action::Store { scope: Scope::System, .. } if context.memory.arch().stores_have_scope() => 0,
-        Action::WriteBack { .. } if rng.chance(90) => rng.below(20_000),
-        Action::Load { .. } if rng.chance(50) => rng.below(300),
-        Action::Store { .. } | Action::Atomic { .. } if rng.chance(60) => match rng.below(4) {
-            0 => rng.below(5000),
-            _ => rng.below(200),
-        },
-        Action::LdsLoad { .. } | Action::LdsStore { .. } | Action::LdsAtomic { .. } => rng.below(50),
-        Action::ScalarLoad { .. } => rng.below(100),
-        _ => 0,
     }
 }

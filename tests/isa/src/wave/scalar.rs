@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Scalar instructions.
 
-use super::pending::{Action, Counter};
+use super::action::Action;
+use super::pending::Counter;
 use super::{Context, State, Wave};
 use crate::decode::{Condition, Instruction, Operand, Scalar, Width, VCC};
 use crate::error::Violation;
@@ -67,7 +68,7 @@ impl Wave {
                 self.start(Counter::Scalar, Action::Value { to, value, message: *message }, context);
             }
             Scalar::Cycles { to, shift, bits } => {
-                let value = ((context.now * CLOCKS) >> shift) & ((1 << bits) - 1);
+                let value = (context.now * CLOCKS) >> shift & ((1 << bits) - 1);
                 self.set_uniform(*to, value, Width::Word);
             }
             Scalar::Load { to, count, base, offset, immediate } => {
