@@ -73,7 +73,9 @@ fn wait(client: &Client, id: u64, timeout_ms: u32) -> Result<(KBox<Batch>, Resul
     loop {
         // The device may be unbound while the lock is not held.
         let hw = inner.hw.as_mut().ok_or(ENODEV)?;
-        step(&client.xio, hw)?;
+        if let Err(e) = step(&client.xio, hw) {
+            return end(hw, id, e);
+        }
         if let Some(batch) = hw.take_done(id) {
             return Ok((batch, Ok(())));
         }

@@ -360,7 +360,8 @@ struct xio_queue_destroy {
  *
  * Errors: %EINVAL (size, flags, @len 0 or above @max_buffer, reserved), %E2BIG, %EFAULT,
  * %ENODEV, %EBUSY (another client has direct queues), %ENOMEM, %EDQUOT (@max_client_memory or
- * @max_user_memory). Mapping the table: %EPERM unless the client may have direct queues.
+ * @max_user_memory), %EINTR (a signal, while much was being allocated). Mapping the table:
+ * %EPERM unless the client may have direct queues.
  */
 struct xio_buffer_alloc {
 	__u32 size;
@@ -414,7 +415,7 @@ struct xio_buffer_free {
  * Errors: %EINVAL (size, flags, @len 0 or above @max_buffer, an address that is not aligned to
  * 4 or wraps, reserved), %E2BIG, %EFAULT (no memory there, or read-only memory without
  * %XIO_BUFFER_READ_ONLY, or memory that can not be pinned), %ENODEV, %EBUSY (another client has
- * direct queues), %ENOMEM (RLIMIT_MEMLOCK, or no memory), %EDQUOT (@max_client_memory).
+ * direct queues), %ENOMEM (RLIMIT_MEMLOCK, or no memory), %EDQUOT (@max_client_memory), %EINTR.
  */
 struct xio_buffer_register {
 	__u32 size;

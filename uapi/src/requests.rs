@@ -278,8 +278,8 @@ structures! {
     /// Allocates memory that commands can point at.
     ///
     /// Errors: `EINVAL` (size, flags, `len` 0 or above `max_buffer`, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
-    /// `EBUSY` (another client has direct queues), `ENOMEM`, `EDQUOT` (`max_client_memory` or `max_user_memory`). Mapping the
-    /// table: `EPERM` unless the client may have direct queues.
+    /// `EBUSY` (another client has direct queues), `ENOMEM`, `EDQUOT` (`max_client_memory` or `max_user_memory`), `EINTR`
+    /// (a signal, while much was being allocated). Mapping the table: `EPERM` unless the client may have direct queues.
     struct BufferAlloc = "xio_buffer_alloc", request BUFFER_ALLOC = 0x04 {
         /// Size of this structure.
         size: u32,
@@ -320,7 +320,7 @@ structures! {
     /// Errors: `EINVAL` (size, flags, `len` 0 or above `max_buffer`, an address that is not aligned to 4 or wraps,
     /// reserved), `E2BIG`, `EFAULT` (no memory there, or read-only memory without `BUFFER_READ_ONLY`, or memory
     /// that can not be pinned), `ENODEV`, `EBUSY` (another client has direct queues), `ENOMEM` (RLIMIT_MEMLOCK, or no
-    /// memory), `EDQUOT` (`max_client_memory`).
+    /// memory), `EDQUOT` (`max_client_memory`), `EINTR`.
     struct BufferRegister = "xio_buffer_register", request BUFFER_REGISTER = 0x06 {
         /// Size of this structure.
         size: u32,
