@@ -16,11 +16,13 @@ pub enum Spoil {
     NoWait,
     /// Invalidations at system scope are left out.
     NoInvalidate,
+    /// Write-backs at device scope, which dies need of each other, are left out.
+    NoDeviceWriteBack,
 }
 
 impl Spoil {
-    /// All ways.
-    pub const ALL: [Self; 4] = [Self::NoWriteBack, Self::DeviceScope, Self::NoWait, Self::NoInvalidate];
+    /// Those that keep the controller and the device apart.
+    pub const SYSTEM: [Self; 4] = [Self::NoWriteBack, Self::DeviceScope, Self::NoWait, Self::NoInvalidate];
 }
 
 /// Spoils a program; how many instructions that concerns.
@@ -32,6 +34,7 @@ pub fn spoil(program: &mut Program, how: Spoil) -> usize {
         let operation = &mut instruction.operation;
         let new = match (how, &*operation) {
             (Spoil::NoWriteBack, Operation::Cache(Cache::WriteBack(Scope::System))) => Some(nothing()),
+            (Spoil::NoDeviceWriteBack, Operation::Cache(Cache::WriteBack(Scope::Agent))) => Some(nothing()),
             (Spoil::DeviceScope, Operation::Cache(Cache::WriteBack(Scope::System))) => {
                 Some(Operation::Cache(Cache::WriteBack(Scope::Agent)))
             }

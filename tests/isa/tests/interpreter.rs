@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{arguments, own, Arena};
+use common::{arguments, own, seeds, Arena};
 use xio_isa::machine::{Grid, Machine, NoDevice};
 use xio_isa::rng::Rng;
 use xio_isa::Arch;
@@ -197,7 +197,7 @@ fn waves_of_a_block_share_lds() {
 fn tickets_locks_and_mailboxes() {
     for arch in Arch::ALL {
         let object = own("ticket", arch, &[]);
-        for seed in 0..6 {
+        for seed in seeds(6) {
             let mut machine = Machine::new(&object, seed).unwrap();
             let mut arena = Arena::new(&machine);
             let (blocks, threads, rounds) = (4, 160, 5);

@@ -21,6 +21,12 @@ pub fn tools() -> Tools {
     })
 }
 
+/// Seeds to run with: `count` of them, or more when `XIO_ISA_SEEDS` says by how many times.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let times = std::env::var("XIO_ISA_SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    1..1 + count * times
+}
+
 fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }

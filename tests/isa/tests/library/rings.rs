@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ring: full, around the ends of counters, answers in any order, answers that do not come.
 
-use crate::common::library;
 use crate::common::rig::{item, key, right, status, Options, Rig, Run};
+use crate::common::{library, seeds};
 use nvme_kv::kv::opcode;
 use nvme_kv::Status;
 use xio_device_abi::device::{Item, STATUS_TIMEOUT};
@@ -17,7 +17,9 @@ fn exists(count: usize) -> Vec<Item> {
 fn many_threads_on_a_small_ring() {
     for arch in Arch::ALL {
         let object = library(arch, &[]);
-        for (seed, entries, latency) in [(1, 2, 500), (2, 4, 0), (3, 8, 20_000), (4, 32, 2000)] {
+        const SHAPES: [(u32, u64); 4] = [(2, 500), (4, 0), (8, 20_000), (32, 2000)];
+        for seed in seeds(4) {
+            let (entries, latency) = SHAPES[seed as usize % 4];
             let latency = Latency { least: 0, most: latency };
             let mut rig = Rig::new(&object, &Options { seed, entries, latency, ..Options::default() });
             let run = Run { blocks: 2, threads: 128, batch: 64, ..Run::default() };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kernels that work on values: pattern, verification, checksum behind retrieval.
 
-use crate::common::library;
 use crate::common::rig::{item, key, right, status, Options, Rig, Run};
+use crate::common::{library, seeds};
 use nvme_kv::kv::{opcode, Command, RetrieveOptions};
 use nvme_kv::Sqe;
 use xio_device_abi::device::Item;
@@ -37,7 +37,7 @@ fn items(opcode: u8) -> Vec<Item> {
 fn pattern_store_retrieve_verify_and_checksum() {
     for arch in Arch::ALL {
         let object = library(arch, &[]);
-        for seed in 1..=2 {
+        for seed in seeds(2) {
             let mut rig = Rig::new(&object, &Options { seed, ..Options::default() });
             let run = Run { blocks: 2, threads: 128, batch: 8, seed: 99 + seed, rounds: 1 };
             right(arch, rig.run("xio_kernel_fill", &items(opcode::STORE), &run));
