@@ -73,8 +73,13 @@ fn structure(out: &mut String, s: &Structure) {
         }
     }
     out.push_str("};\n");
-    let _ = writeln!(out, "static_assert(sizeof({0}) == {1} && alignof({0}) == {2}, \"{0}\");", s.name, s.size, s.align);
+    let _ = writeln!(
+        out,
+        "static_assert(sizeof({0}) == {1} && alignof({0}) == {2}, \"{0}\");",
+        s.name, s.size, s.align
+    );
     for m in s.members {
-        let _ = writeln!(out, "static_assert(offsetof({0}, {1}) == {2}, \"{0}.{1}\");", s.name, m.name, m.offset);
+        let _ =
+            writeln!(out, "static_assert(offsetof({0}, {1}) == {2}, \"{0}.{1}\");", s.name, m.name, m.offset);
     }
 }

@@ -54,6 +54,8 @@ fn a_changed_structure_does_not_compile() {
     let changed = device::render().replace("uint32_t entries;", "uint32_t entries;\n    uint32_t added;");
     let workshop = Workshop::new("device-changed", "").unwrap();
     std::fs::write(workshop.folder().join("changed.h"), changed).unwrap();
-    let built = workshop.compile("c++", &["-std=c++17", "-fsyntax-only"], "c.cc", "#include \"changed.h\"\n").unwrap();
+    let built = workshop
+        .compile("c++", &["-std=c++17", "-fsyntax-only"], "c.cc", "#include \"changed.h\"\n")
+        .unwrap();
     assert!(!built.status.success(), "the static assertions did not notice a new member");
 }
