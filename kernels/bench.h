@@ -82,9 +82,9 @@ XIO_FN uint32_t xio_bench_completion(xio_queue *q, uint64_t at, uint64_t start, 
         xio_pause(0);
     }
     xio_acquire_system();
-    const volatile uint32_t *again = entry;
-    *cid = again[3] & 0xffff;
-    return (again[3] >> 17 & XIO_STATUS_MASK) | (again[0] & again[2] & 0);
+    xio_quad again = xio_load_entry((const xio_quad *)entry);
+    *cid = again.w & 0xffff;
+    return again.w >> 17 & XIO_STATUS_MASK;
 }
 
 /// The block owns the queue. Batches are at most the queue's depth and the block's threads.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A block together: each thread has some of the commands, and the doorbell is rung once for all. The way to the highest
-// rates. Included by xio_kv.h.
+// A block together: each thread has some of the commands, and the doorbell is rung once for all. Included by
+// xio_kv.h.
 #ifndef XIO_KV_BATCH_H
 #define XIO_KV_BATCH_H
 

@@ -4,11 +4,6 @@
 #ifndef XIO_KV_RING_H
 #define XIO_KV_RING_H
 
-/// Sixteen bytes that are stored at once.
-struct alignas(16) xio_quad {
-    uint32_t x, y, z, w;
-};
-
 XIO_FN xio_slot *xio_slot_of(const xio_queue *q, uint64_t ticket) {
     return (xio_slot *)q->slots + (ticket & (q->entries - 1));
 }
@@ -150,37 +145,50 @@ XIO_FN void xio_publish(xio_queue *q, const xio_wave &w, uint64_t first, uint32_
     }
 }
 
+/// A completion and the slot that it belongs to.
+struct xio_taken {
+    xio_quad cqe;
+    xio_slot *slot;
+    uint64_t state;
+    uint64_t result;
+    /// What is wrong with it: XIO_BROKEN_*, or 0.
+    uint32_t wrong;
+};
+
+/// Finds the slot of a completion and loads it. With the lock of `reaped`.
+XIO_FN void xio_find_slot(xio_queue *q, xio_taken *t) {
+    uint32_t cid = t->cqe.w & 0xffff;
+    t->wrong = cid >> q->shift > 1 ? XIO_BROKEN_COMMAND_ID : 0;
+    t->wrong = t->cqe.z >> 16 != q->qid ? XIO_BROKEN_QUEUE_ID : t->wrong;
+    t->slot = xio_slot_of(q, cid);
+    xio_load_pair(&t->slot->state, &t->state, &t->result);
+}
+
 /// Hands a completion to whoever waits for it, and frees its slot; what is wrong with it, or 0. With the lock of
 /// `reaped`; `published` was loaded after the completion was acquired, so it covers the command. `mine` is set to 0 when
 /// that was its own result.
-XIO_FN uint32_t xio_complete(xio_queue *q, const xio_quad &cqe, uint64_t published, uint64_t *mine) {
-    if (cqe.z >> 16 != q->qid) {
-        return XIO_BROKEN_QUEUE_ID;
+XIO_FN uint32_t xio_complete(xio_queue *q, const xio_taken &t, uint64_t published, uint64_t *mine) {
+    if (t.wrong != 0) {
+        return t.wrong;
     }
-    uint32_t cid = cqe.w & 0xffff, status = cqe.w >> 17 & XIO_STATUS_MASK;
-    if (cid >> q->shift > 1) {
-        return XIO_BROKEN_COMMAND_ID;
-    }
-    bool filler = cid >> q->shift == 1;
-    xio_slot *slot = xio_slot_of(q, cid);
-    uint64_t state, result;
-    xio_load_pair(&slot->state, &state, &result);
-    uint64_t bits = state & (XIO_SLOT_BUSY | XIO_SLOT_POISONED);
+    bool filler = (t.cqe.w & 0xffff) >> q->shift == 1;
+    uint64_t bits = t.state & (XIO_SLOT_BUSY | XIO_SLOT_POISONED);
     if (!filler && (bits & XIO_SLOT_POISONED)) {
         xio_count_up(&q->late, 1);
         return 0;
     }
     // Compared where a slot's state keeps its ticket: in the upper 62 bits.
-    bool sent = xio_after(published << 1, state & ~(XIO_SLOT_BUSY | XIO_SLOT_POISONED));
+    bool sent = xio_after(published << 1, t.state & ~(XIO_SLOT_BUSY | XIO_SLOT_POISONED));
     if (bits != (filler ? XIO_SLOT_BUSY | XIO_SLOT_POISONED : XIO_SLOT_BUSY) || !sent) {
         return XIO_BROKEN_COMMAND_ID;
     }
     // Free again, but for a poisoned one. Whoever takes it overwrites what was read here already.
-    xio_store_plainly(&slot->state, (state ^ XIO_SLOT_BUSY) + xio_state(q->entries));
+    xio_store_plainly(&t.slot->state, (t.state ^ XIO_SLOT_BUSY) + xio_state(q->entries));
     if (!filler) {
         // What the command moved is in memory since its completion was acquired; who waits acquires it, too.
-        xio_store_plainly((uint64_t *)result, (uint64_t)cqe.x << 32 | XIO_DONE | status);
-        *mine = *mine == result ? 0 : *mine;
+        uint32_t status = t.cqe.w >> 17 & XIO_STATUS_MASK;
+        xio_store_plainly((uint64_t *)t.result, (uint64_t)t.cqe.x << 32 | XIO_DONE | status);
+        *mine = *mine == t.result ? 0 : *mine;
     }
     return 0;
 }
@@ -200,57 +208,76 @@ XIO_FN uint64_t xio_lock_reaped(xio_queue *q, const xio_wave &w) {
 #define XIO_UNROLL _Pragma("unroll")
 #endif
 
-/// Completions that a lane reads at once: their loads are on their way together.
+/// Completions that a lane reads at once when there are many: their loads are on their way together.
 #define XIO_REAP_EACH 4
 /// How often a wave that has the lock looks before it lets go of it, as long as there is something to come: handing the
 /// lock from wave to wave would cost more than taking the completions of others along.
 #define XIO_REAP_LOOKS 16
 
-/// The completions from `head` on that are there, at most XIO_REAP_EACH for each lane of the wave; their number.
-XIO_FN uint32_t xio_look(const xio_queue *q, const xio_wave &w, uint64_t head, uint32_t open) {
-    uint32_t phases[XIO_REAP_EACH], count = 0;
+/// The completions from `head` on that are there, at most `EACH` for each lane of the wave; their number.
+template <uint32_t EACH> XIO_FN uint32_t xio_look(const xio_queue *q, const xio_wave &w, uint64_t head, uint32_t open) {
+    uint32_t dwords[EACH], count = 0;
     XIO_UNROLL
-    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
+    for (uint32_t n = 0; n < EACH; n++) {
         uint64_t at = head + n * w.count + w.rank;
         const uint32_t *entry = (const uint32_t *)((const xio_quad *)q->cq + (at & (q->entries - 1)));
-        phases[n] = n * w.count + w.rank < open ? xio_load_phase(entry + 3) : ~(uint32_t)(at >> q->shift << 16);
+        dwords[n] = n * w.count + w.rank < open ? xio_load_phase(entry + 3) : 0;
     }
     XIO_UNROLL
-    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
+    for (uint32_t n = 0; n < EACH; n++) {
         // The phase is 1 in the first lap and changes with each.
         uint64_t at = head + n * w.count + w.rank;
-        bool lap = (at >> q->shift & 1) == 0, phase = (phases[n] & XIO_CQE_PHASE) != 0;
+        bool lap = (at >> q->shift & 1) == 0, phase = (dwords[n] & XIO_CQE_PHASE) != 0;
         bool here = n * w.count + w.rank < open && phase == lap;
-        uint32_t more = count == n * w.count ? xio_prefix(w, here) : 0;
-        count += more;
+        count += count == n * w.count ? xio_prefix(w, here) : 0;
     }
     return count;
 }
 
-/// Hands out `count` completions from `head` on, behind xio_acquire_system; what was wrong with any of this lane's, or
-/// 0. `sqhd` becomes the submission queue's head as the last of this lane's tells it, `published` the word as it is now.
-XIO_FN uint32_t xio_hand_out(xio_queue *q, const xio_wave &w, uint64_t head, uint32_t count, uint64_t *published,
-                             uint32_t *sqhd, uint64_t *mine) {
-    xio_quad cqes[XIO_REAP_EACH];
-    uint32_t broken = 0;
-    *published = xio_load(&q->published) & ~XIO_LOCKED;
+/// What xio_take finds.
+struct xio_chunk {
+    /// Completions that were taken.
+    uint32_t count;
+    /// XIO_BROKEN_* of this lane's, or 0.
+    uint32_t broken;
+    /// Head of the submission queue by the last completion of this lane.
+    uint32_t sqhd;
+    /// q->published without the lock, as of after the completions.
+    uint64_t published;
+};
+
+/// Takes the completions from `head` on that are there, of `open` that can come. With the lock of `reaped`.
+template <uint32_t EACH>
+XIO_FN xio_chunk xio_take(xio_queue *q, const xio_wave &w, uint64_t head, uint32_t open, uint64_t *mine) {
+    xio_chunk chunk = {xio_look<EACH>(q, w, head, open), 0, 0, 0};
+    if (chunk.count == 0) {
+        return chunk;
+    }
+    xio_acquire_system();
+    chunk.published = xio_load(&q->published) & ~XIO_LOCKED;
+    xio_taken taken[EACH] = {};
     XIO_UNROLL
-    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
-        if (n * w.count + w.rank < count) {
+    for (uint32_t n = 0; n < EACH; n++) {
+        if (n * w.count + w.rank < chunk.count) {
             uint64_t at = (head + n * w.count + w.rank) & (q->entries - 1);
-            const volatile uint32_t *entry = (const volatile uint32_t *)((const xio_quad *)q->cq + at);
-            cqes[n] = xio_quad{entry[0], entry[1], entry[2], entry[3]};
+            taken[n].cqe = xio_load_entry((const xio_quad *)q->cq + at);
         }
     }
     XIO_UNROLL
-    for (uint32_t n = 0; n < XIO_REAP_EACH; n++) {
-        if (n * w.count + w.rank < count) {
-            uint32_t wrong = xio_complete(q, cqes[n], *published, mine);
-            broken = wrong != 0 ? wrong : broken;
-            *sqhd = cqes[n].z & 0xffff;
+    for (uint32_t n = 0; n < EACH; n++) {
+        if (n * w.count + w.rank < chunk.count) {
+            xio_find_slot(q, &taken[n]);
         }
     }
-    return broken;
+    XIO_UNROLL
+    for (uint32_t n = 0; n < EACH; n++) {
+        if (n * w.count + w.rank < chunk.count) {
+            uint32_t wrong = xio_complete(q, taken[n], chunk.published, mine);
+            chunk.broken = wrong != 0 ? wrong : chunk.broken;
+            chunk.sqhd = taken[n].cqe.z & 0xffff;
+        }
+    }
+    return chunk;
 }
 
 /// What xio_reap gives when another wave is at it.
@@ -273,15 +300,15 @@ XIO_FN uint32_t xio_reap(xio_queue *q, const xio_wave &w, uint64_t *mine) {
         if (open == 0) {
             break;
         }
-        uint32_t count = xio_look(q, w, head, open);
+        xio_chunk chunk = open <= w.count ? xio_take<1>(q, w, head, open, mine)
+                                          : xio_take<XIO_REAP_EACH>(q, w, head, open, mine);
+        uint32_t count = chunk.count, sqhd = chunk.sqhd;
         if (count == 0) {
             xio_pause(0);
             continue;
         }
-        xio_acquire_system();
-        uint32_t sqhd = 0;
-        broken = xio_hand_out(q, w, head, count, &published, &sqhd, mine);
-        published = xio_first(w.lanes, published);
+        broken = chunk.broken;
+        published = xio_first(w.lanes, chunk.published);
         // The last completion is that of the lane with the highest place.
         xio_lanes has = xio_ballot(w.lanes, (count - 1) % w.count == w.rank);
         sqhd = xio_last32(has, sqhd);

@@ -29,6 +29,11 @@
 #define XIO_HOST 1
 #endif
 
+/// Sixteen bytes that are loaded and stored at once.
+struct alignas(16) xio_quad {
+    uint32_t x, y, z, w;
+};
+
 #if defined(XIO_AMD) || defined(XIO_NVIDIA)
 // Without the vendor's headers these are not there.
 #ifndef __global__
@@ -184,6 +189,8 @@ XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) {
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) {
     return __hip_atomic_load(p, __ATOMIC_RELAXED, XIO_AMD_SYSTEM);
 }
+/// An entry that the controller wrote, behind xio_acquire_system.
+XIO_FN xio_quad xio_load_entry(const xio_quad *p) { return *p; }
 /// Writes a doorbell, behind everything that was written before.
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) {
     xio_release_system();
@@ -353,6 +360,14 @@ XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) {
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) {
     uint32_t r;
     asm volatile("ld.relaxed.sys.b32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
+    return r;
+}
+XIO_FN xio_quad xio_load_entry(const xio_quad *p) {
+    xio_quad r;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+                 : "l"(p)
+                 : "memory");
     return r;
 }
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) {

@@ -92,6 +92,7 @@ XIO_FN void xio_shared_min(uint32_t *p, uint32_t v) {
 }
 XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+XIO_FN xio_quad xio_load_entry(const xio_quad *p) { return *p; }
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
 XIO_FN void xio_doorbell_head(uint32_t *p, uint32_t v) { xio_doorbell(p, v); }
