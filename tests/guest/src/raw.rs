@@ -469,6 +469,14 @@ pub fn uring_passthrough(node: &File, command: &Command, data: &mut [u8]) -> Res
     Ok((Status::from_bits(done.result() as u16), done.big_cqe()[0] as u32))
 }
 
+/// The namespace of a node of the nvme driver (NVME_IOCTL_ID).
+pub fn namespace(node: &File) -> Result<u32> {
+    const ID: u32 = 0x4e40;
+    // SAFETY: The ioctl has no argument.
+    let result = unsafe { libc::ioctl(node.as_raw_fd(), libc::Ioctl::from(ID)) };
+    Ok(Errno::result(result).context("NVME_IOCTL_ID")? as u32)
+}
+
 /// A command through the nvme driver's passthrough ioctl: status and dword 0.
 pub fn passthrough(node: &File, command: &Command, data: &mut [u8]) -> Result<(Status, u32)> {
     const IO_CMD: u32 = 0xc048_4e43;

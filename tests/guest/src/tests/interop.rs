@@ -3,7 +3,7 @@
 //! io_uring commands, and Debian's nvme-cli.
 
 use crate::command::{self, Finished};
-use crate::raw::{passthrough, uring_passthrough};
+use crate::raw::{self, passthrough, uring_passthrough};
 use crate::report::Report;
 use crate::session::{self, Client};
 use crate::{fs, kernel};
@@ -13,7 +13,7 @@ use nvme_kv::{list, DataPointer, Key, Status};
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
-const NODE: &str = "/dev/ng0n1";
+const NODES: [&str; 2] = ["/dev/ng0n1", "/dev/ng0n2"];
 const CONTROLLER: &str = "/dev/nvme0";
 const NVME: &str = "/usr/sbin/nvme";
 
@@ -23,10 +23,11 @@ pub const CLIENTS: &[(&str, Client)] =
 pub fn run(report: &mut Report, _: &[&str]) {
     report.case("nvme_finds_both_namespaces", |_| {
         kernel::modprobe("nvme")?;
-        fs::wait_for_file(NODE, kernel::NODE_LIMIT)?;
-        fs::wait_for_file("/dev/ng0n2", kernel::NODE_LIMIT)?;
-        let anybody = std::fs::Permissions::from_mode(0o666);
-        std::fs::set_permissions(NODE, anybody).context("chmod")
+        for node in NODES {
+            fs::wait_for_file(node, kernel::NODE_LIMIT)?;
+            std::fs::set_permissions(node, std::fs::Permissions::from_mode(0o666)).context("chmod")?;
+        }
+        Ok(())
     });
     for how in ["ioctl", "uring"] {
         report.case(&format!("root_with_{how}"), |_| {
@@ -44,6 +45,16 @@ pub fn run(report: &mut Report, _: &[&str]) {
     report.case("nvme_cli_runs_every_command", |_| nvme_cli());
 }
 
+/// The node of namespace 1: the driver numbers nodes in the order in which it happens to find the namespaces.
+fn node() -> Result<&'static str> {
+    for node in NODES {
+        if raw::namespace(&File::open(node)?)? == 1 {
+            return Ok(node);
+        }
+    }
+    bail!("no node of namespace 1")
+}
+
 type Passthrough = fn(&File, &Command, &mut [u8]) -> Result<(Status, u32)>;
 
 fn key(text: &str) -> Result<Key> {
@@ -57,7 +68,7 @@ fn commands(words: &[&str]) -> Result<()> {
         ["uring"] => uring_passthrough,
         _ => bail!("no way named"),
     };
-    let node = File::options().read(true).write(true).open(NODE)?;
+    let node = File::options().read(true).write(true).open(node()?)?;
     let (key, data) = (key("interop key 0123")?, DataPointer::default());
     let mut value: Vec<u8> = (0..100_000).map(|n| crate::raw::pattern(3, n)).collect();
     let store = |condition| Command::Store {
@@ -86,7 +97,7 @@ fn commands(words: &[&str]) -> Result<()> {
 
 /// What changes nothing is allowed on a node that was opened for reading, and nothing else.
 fn read_only() -> Result<()> {
-    let node = File::options().read(true).open(NODE)?;
+    let node = File::options().read(true).open(node()?)?;
     let (status, _) = passthrough(&node, &Command::Exist { key: key("nothing")? }, &mut [])?;
     ensure!(status == Status::KEY_NOT_FOUND, "Exist: {status}");
     let delete = passthrough(&node, &Command::Delete { key: key("nothing")? }, &mut []);
@@ -131,10 +142,11 @@ fn logs() -> Result<()> {
 }
 
 fn nvme_cli() -> Result<()> {
+    let node = node()?;
     std::fs::write("/tmp/value", "a value from nvme-cli")?;
     // The key "hello".
     let io = |opcode: &str, more: &[&str]| {
-        let words = ["io-passthru", NODE, "-O", opcode, "-n", "1", "--cdw2=0x6c6c6568", "--cdw3=0x6f"];
+        let words = ["io-passthru", node, "-O", opcode, "-n", "1", "--cdw2=0x6c6c6568", "--cdw3=0x6f"];
         nvme(&[&words[..], more].concat())
     };
     let key = "--cdw11=5";
@@ -150,7 +162,7 @@ fn nvme_cli() -> Result<()> {
     io("0x10", &[key])?.expect_success()?;
     let gone = io("0x14", &[key])?;
     ensure!(gone.code != 0 && (gone.stderr.clone() + &gone.text()).contains("87"), "{gone:?}");
-    says(&["flush", NODE, "-n", "1"], &["success"])?;
+    says(&["flush", node, "-n", "1"], &["success"])?;
     says(&["reset", CONTROLLER], &[])?;
-    fs::wait_for_file(NODE, kernel::NODE_LIMIT)
+    fs::wait_for_file(node, kernel::NODE_LIMIT)
 }
