@@ -7,7 +7,10 @@ use crate::{
     registers::Registers,
     sys::dma::{Access, DmaDevice, DmaMemory},
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::{Instant, Monotonic},
+};
 use nvme_kv::{
     admin::{Command, Feature, Identify},
     identify,
@@ -18,7 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const ENTRIES: u32 = 32;
 /// Longest wait for a command. Controllers answer in microseconds; a limit this long spares a loaded machine.
-const TIMEOUT_MS: u32 = 20_000;
+const TIMEOUT_MS: i64 = 20_000;
 /// Without an interrupt the queue is looked at so often.
 const POLL_MS: u32 = 10;
 
@@ -57,8 +60,10 @@ impl Admin {
     }
 
     /// Enables the controller with empty admin queues.
-    pub(crate) fn enable(&mut self, regs: &Registers) -> Result<(), AdminError> {
+    pub(crate) fn enable(&mut self, regs: &Registers, dev: DmaDevice) -> Result<(), AdminError> {
+        // Not before it is disabled: firmware may have left it with queues of its own.
         regs.disable()?;
+        dev.set_master(true);
         self.cq.clear()?;
         for slot in 0..ENTRIES as usize {
             self.sq.write(slot * Sqe::SIZE, &harmless())?;
@@ -80,6 +85,7 @@ impl Admin {
         let slot = self.producer.push().ok_or(AdminError::Timeout)? as usize;
         let sqe: [u8; Sqe::SIZE] = zerocopy::transmute!(command.encode(self.cid));
         self.sq.write(slot * Sqe::SIZE, &sqe)?;
+        interrupts.admin.reset();
         regs.ring(regs.cap().doorbells().sq_tail(0), self.producer.tail())?;
         let result = self.wait(regs, interrupts);
         self.sq.write(slot * Sqe::SIZE, &harmless())?;
@@ -91,7 +97,8 @@ impl Admin {
     }
 
     fn wait(&mut self, regs: &Registers, interrupts: &Interrupts) -> Result<Cqe, AdminError> {
-        for _ in 0..TIMEOUT_MS / POLL_MS {
+        let start = Instant::<Monotonic>::now();
+        while start.elapsed().as_millis() < TIMEOUT_MS {
             if let Some(cqe) = self.reap(regs)? {
                 if cqe.sqid.get() == 0 && cqe.cid.get() == self.cid {
                     return Ok(cqe);

@@ -4,51 +4,76 @@
 use crate::sys::{
     dma::{Access, DmaDevice, DmaMemory},
     pages::Pages,
+    pin::{PinnedMemory, UserMemory},
 };
 use kernel::prelude::*;
-use nvme_kv::{prp::ReadyLists, PAGE_SIZE};
+use nvme_kv::{prp::ReadyLists, DataPointer, PAGE_SIZE};
 
 /// Largest buffer in bytes.
 pub(crate) const MAX_LEN: u64 = 1 << 30;
 
+/// What a buffer is made of.
+enum Memory {
+    /// Pages of the module's own.
+    Kernel(DmaMemory),
+    /// Pages of a user.
+    Pinned(PinnedMemory),
+}
+
+impl Memory {
+    fn addrs(&self) -> &[u64] {
+        match self {
+            Self::Kernel(memory) => memory.addrs(),
+            Self::Pinned(memory) => memory.addrs(),
+        }
+    }
+}
+
 /// A buffer.
 pub(crate) struct Buffer {
-    pub(crate) data: DmaMemory,
+    memory: Memory,
     /// Only read by the device; never mapped to a user.
-    _lists: [DmaMemory; ReadyLists::VARIANTS],
+    lists: [DmaMemory; ReadyLists::VARIANTS],
     /// `xio_uapi::Page` for each page; the user may only read it.
     pub(crate) table: Pages,
 }
 
 impl Buffer {
     /// Allocates a buffer of so many pages.
-    pub(crate) fn new(dev: DmaDevice, pages: usize) -> Result<Self> {
-        let data = DmaMemory::scattered(dev, pages, Access::ReadWrite)?;
-        let lists = [Self::list(dev, &data, 0)?, Self::list(dev, &data, 1)?];
-        let table = Pages::scattered(dev.node(), Self::table_pages(pages))?;
-        for page in 0..pages {
-            let list = |variant: usize| -> Result<u64> {
-                let (at, slot) = ReadyLists::position(variant, page);
-                match lists.get(variant) {
-                    Some(list) if page > 0 && list.len() > 0 => Ok(list.addr(at)? + 8 * slot as u64),
-                    _ => Ok(0),
-                }
+    pub(crate) fn alloc(dev: DmaDevice, pages: usize) -> Result<Self> {
+        Self::new(dev, Memory::Kernel(DmaMemory::scattered(dev, pages, Access::ReadWrite)?))
+    }
+
+    /// Makes a buffer of a user's memory.
+    pub(crate) fn register(dev: DmaDevice, memory: UserMemory) -> Result<Self> {
+        Self::new(dev, Memory::Pinned(memory.map(dev)?))
+    }
+
+    fn new(dev: DmaDevice, memory: Memory) -> Result<Self> {
+        let addrs = memory.addrs();
+        let lists = [Self::list(dev, addrs, 0)?, Self::list(dev, addrs, 1)?];
+        let table = Pages::scattered(dev.node(), Self::table_pages(addrs.len()))?;
+        let this = Self { memory, lists, table };
+        for page in 0..this.pages() {
+            let entry = xio_uapi::Page {
+                addr: this.addr(page),
+                list: [this.entry(0, page), this.entry(1, page)],
+                reserved: 0,
             };
-            let entry = xio_uapi::Page { addr: data.addr(page)?, list: [list(0)?, list(1)?], reserved: 0 };
             let bytes: [u8; size_of::<xio_uapi::Page>()] = zerocopy::transmute!(entry);
-            table.write(page * size_of::<xio_uapi::Page>(), &bytes)?;
+            this.table.write(page * size_of::<xio_uapi::Page>(), &bytes)?;
         }
-        Ok(Self { data, _lists: lists, table })
+        Ok(this)
     }
 
     /// Makes one of the ready-made lists.
-    fn list(dev: DmaDevice, data: &DmaMemory, variant: usize) -> Result<DmaMemory> {
+    fn list(dev: DmaDevice, addrs: &[u64], variant: usize) -> Result<DmaMemory> {
         // A buffer of one or two pages needs no list; a page of it is simpler than none.
-        let count = ReadyLists::new(data.len()).list_pages(variant).max(1);
+        let count = ReadyLists::new(addrs.len()).list_pages(variant).max(1);
         let list = DmaMemory::scattered(dev, count, Access::Read)?;
-        for page in 1..data.len() {
+        for (page, addr) in addrs.iter().enumerate().skip(1) {
             let (at, slot) = ReadyLists::position(variant, page);
-            list.write(at * PAGE_SIZE + slot * 8, &data.addr(page)?.to_le_bytes())?;
+            list.write(at * PAGE_SIZE + slot * 8, &addr.to_le_bytes())?;
         }
         for next in 1..count {
             let chain = (next - 1) * PAGE_SIZE + ReadyLists::DATA_SLOTS * 8;
@@ -57,8 +82,48 @@ impl Buffer {
         Ok(list)
     }
 
+    /// Number of pages.
+    pub(crate) fn pages(&self) -> usize {
+        self.memory.addrs().len()
+    }
+
+    /// Pages that a user can map; a user's own memory is mapped already.
+    pub(crate) fn data(&self) -> Option<&Pages> {
+        match &self.memory {
+            Memory::Kernel(memory) => Some(memory.pages()),
+            Memory::Pinned(_) => None,
+        }
+    }
+
+    /// Whether the device may write to it.
+    pub(crate) fn is_writable(&self) -> bool {
+        match &self.memory {
+            Memory::Kernel(_) => true,
+            Memory::Pinned(memory) => memory.is_writable(),
+        }
+    }
+
+    /// The device's address of a page; 0 beyond the end, which no caller asks for.
+    fn addr(&self, page: usize) -> u64 {
+        self.memory.addrs().get(page).copied().unwrap_or(0)
+    }
+
+    /// The device's address of the list entry of a page; 0 for page 0, which has none.
+    fn entry(&self, variant: usize, page: usize) -> u64 {
+        let (at, slot) = ReadyLists::position(variant, page);
+        let list = self.lists.get(variant).filter(|_| page > 0);
+        list.and_then(|list| list.addr(at).ok()).map_or(0, |addr| addr + 8 * slot as u64)
+    }
+
+    /// PRP entries of a range.
+    pub(crate) fn point(&self, offset: u64, len: u32) -> Result<DataPointer> {
+        let offset = usize::try_from(offset).map_err(|_| EINVAL)?;
+        let lists = ReadyLists::new(self.pages());
+        lists.point(offset, len as usize, |n| self.addr(n), |v, n| self.entry(v, n)).map_err(|_| EINVAL)
+    }
+
     /// Pages of the address table of a buffer of so many pages.
-    pub(crate) fn table_pages(pages: usize) -> usize {
+    fn table_pages(pages: usize) -> usize {
         (pages * size_of::<xio_uapi::Page>()).div_ceil(PAGE_SIZE)
     }
 

@@ -5,29 +5,26 @@ use crate::{client::Client, controller::Xio};
 pub(crate) use crate::{
     ioctl::ioctl,
     mmap::{fault, mmap},
+    submit::{uring_cancel, uring_submit},
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+    task::Kuid,
+};
 
-/// A file is opened.
+/// A file is opened. No lock is taken: those of all misc devices wait for this.
 pub(crate) fn open(xio: Arc<Xio>) -> Result<KBox<Client>> {
-    let (id, bar0) = {
-        let mut inner = xio.inner.lock();
-        let bar0 = inner.hw.as_ref().ok_or(ENODEV)?.place.bar0;
-        inner.last_client += 1;
-        inner.clients += 1;
-        (inner.last_client, bar0)
-    };
-    let counted = xio.clone();
-    KBox::new(Client { xio, id, bar0 }, GFP_KERNEL).map_err(|e| {
-        counted.inner.lock().clients -= 1;
-        e.into()
-    })
+    let id = xio.last_client.fetch_add(1, Relaxed) + 1;
+    let client = KBox::new(Client { xio, id, user: Kuid::current_euid() }, GFP_KERNEL)?;
+    client.xio.clients.fetch_add(1, Relaxed);
+    Ok(client)
 }
 
 /// A file is closed for the last time, and so has no mapping any more: everything that it made goes.
 pub(crate) fn release(client: KBox<Client>) {
     let mut inner = client.xio.inner.lock();
-    inner.clients -= 1;
+    client.xio.clients.fetch_sub(1, Relaxed);
     if let Some(hw) = inner.hw.as_mut() {
         client.xio.destroy_all(hw, client.id);
     }

@@ -2,13 +2,13 @@
 //! A client: one open file.
 
 use crate::controller::Xio;
-use kernel::sync::Arc;
+use kernel::{sync::Arc, task::Kuid};
 
 /// An open file.
 pub(crate) struct Client {
     pub(crate) xio: Arc<Xio>,
     /// Number of the client on its controller, never used twice.
     pub(crate) id: u64,
-    /// Physical address of BAR 0.
-    pub(crate) bar0: u64,
+    /// Who opened it.
+    pub(crate) user: Kuid,
 }

@@ -6,14 +6,17 @@ use crate::{
     error::AdminError,
     identity::Identity,
     interrupt::Interrupts,
-    object::{Kind, Object},
+    mediated::{Batch, Mediated},
+    object::Object,
     registers::Registers,
-    sys::{chardev::Node, dma::DmaDevice, iommu, mm::AddressSpace, params, pci::Address},
+    sys::{chardev::Node, dma::DmaDevice, iommu, mm::AddressSpace, params, pci::{Address, Doorbells}},
 };
 use kernel::{
-    new_mutex,
+    new_condvar, new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{atomic::Atomic, Arc, CondVar, Mutex},
+    task::Kuid,
+    time::{Instant, Monotonic},
 };
 use nvme_kv::admin::{Command, Identify};
 
@@ -22,6 +25,13 @@ use nvme_kv::admin::{Command, Identify};
 pub(crate) struct Xio {
     #[pin]
     pub(crate) inner: Mutex<Inner>,
+    /// Open files.
+    pub(crate) clients: Atomic<u32>,
+    /// Number of the last client.
+    pub(crate) last_client: Atomic<u64>,
+    /// Notified when calls of the kernel's queue may be done.
+    #[pin]
+    pub(crate) answered: CondVar,
     #[pin]
     node: Node,
 }
@@ -30,10 +40,6 @@ pub(crate) struct Xio {
 pub(crate) struct Inner {
     /// The hardware; `None` once the device is unbound.
     pub(crate) hw: Option<Hw>,
-    /// Open files.
-    pub(crate) clients: u32,
-    /// Number of the last client.
-    pub(crate) last_client: u64,
 }
 
 impl Xio {
@@ -45,7 +51,10 @@ impl Xio {
         let node = Node::new(space, index)?;
         Arc::pin_init(
             pin_init!(Self {
-                inner <- new_mutex!(Inner { hw: Some(hw), clients: 0, last_client: 0 }),
+                inner <- new_mutex!(Inner { hw: Some(hw) }),
+                clients: Atomic::new(0),
+                last_client: Atomic::new(0),
+                answered <- new_condvar!(),
                 node <- node,
             }),
             GFP_KERNEL,
@@ -59,9 +68,15 @@ impl Xio {
     /// Revokes all mappings and takes the hardware away from open files, for unbind.
     pub(crate) fn take(&self) -> Option<Hw> {
         let mut inner = self.inner.lock();
-        let hw = inner.hw.take();
+        let mut hw = inner.hw.take();
         // Under the lock: no fault can bring a page back.
         self.node.space().unmap(0, 0);
+        if let Some(hw) = hw.as_mut() {
+            // With a notification: what the controller holds in a volatile cache must not be lost.
+            hw.shut_down();
+            crate::submit::complete_uring(hw);
+        }
+        self.answered.notify_all();
         hw
     }
 
@@ -71,13 +86,17 @@ impl Xio {
         if let Some(hw) = inner.hw.as_mut() {
             self.node.space().unmap(0, 0);
             hw.stop();
+            crate::submit::complete_uring(hw);
         }
+        self.answered.notify_all();
     }
 
     /// Enables the controller again.
     pub(crate) fn resume(&self) {
         let mut inner = self.inner.lock();
         if let Some(hw) = inner.hw.as_mut() {
+            // The function was reset: whatever it was, it is disabled now.
+            hw.state = State::Stopped;
             hw.start_again();
         }
     }
@@ -88,15 +107,22 @@ impl Xio {
         if let Some(hw) = inner.hw.as_mut() {
             self.node.space().unmap(0, 0);
             hw.shut_down();
+            crate::submit::complete_uring(hw);
         }
+        self.answered.notify_all();
     }
 
     /// Revokes everything, resets the controller, evicts its owner.
     pub(crate) fn recover(&self, hw: &mut Hw) {
-        pr_err!("{}: the admin queue does not work ({:?}); resetting the controller\n", self.node.name(), hw.lost);
-        hw.lost = None;
+        // A client can have this happen over and over.
+        if hw.complained.is_none_or(|at| at.elapsed().as_millis() > 5000) {
+            pr_err!("{}: the admin queue does not work ({:?}); resetting\n", self.node.name(), hw.lost);
+            hw.complained = Some(Instant::now());
+        }
         self.node.space().unmap(0, 0);
         hw.stop();
+        crate::submit::complete_uring(hw);
+        self.answered.notify_all();
         hw.start_again();
     }
 }
@@ -115,10 +141,8 @@ pub(crate) enum State {
 /// Where the device is.
 pub(crate) struct Place {
     pub(crate) address: Address,
-    /// Physical address of BAR 0.
-    pub(crate) bar0: u64,
-    /// Page of BAR 0 from which on nothing may be mapped.
-    pub(crate) first_msix_page: Option<usize>,
+    /// Pages that may be mapped.
+    pub(crate) doorbells: Doorbells,
 }
 
 /// The hardware, for as long as the device is bound.
@@ -130,16 +154,23 @@ pub(crate) struct Hw {
     pub(crate) place: Place,
     pub(crate) identity: Identity,
     /// Everything that clients made.
-    pub(crate) objects: KVec<Object>,
-    /// The client that owns the direct path.
+    pub(crate) objects: KVVec<Object>,
+    /// The kernel's queue, once somebody used it.
+    pub(crate) mediated: Option<Mediated>,
+    /// Calls that are not done.
+    pub(crate) batches: KVec<KBox<Batch>>,
+    pub(crate) last_batch: u64,
+    /// The client that has direct queues.
     pub(crate) owner: Option<u64>,
     /// Identifier of the newest object.
     pub(crate) last_id: u32,
     pub(crate) state: State,
     /// Why the controller must be reset.
     pub(crate) lost: Option<AdminError>,
-    /// Pages kept for ever, because the device may still reach them.
-    pub(crate) quarantined: usize,
+    /// When a reset was last told of.
+    complained: Option<Instant<Monotonic>>,
+    /// The user who had direct queues since the controller was last reset.
+    pub(crate) direct_user: Option<Kuid>,
     /// Resets since the device was bound.
     pub(crate) resets: u32,
 }
@@ -159,12 +190,16 @@ impl Hw {
             dev,
             place,
             identity: Identity::default(),
-            objects: KVec::new(),
+            objects: KVVec::new(),
+            mediated: None,
+            batches: KVec::new(),
+            last_batch: 0,
             owner: None,
             last_id: 0,
             state: State::Stopped,
             lost: None,
-            quarantined: 0,
+            complained: None,
+            direct_user: None,
             resets: 0,
         };
         // From here on `drop` disables the controller again.
@@ -175,13 +210,15 @@ impl Hw {
 
     fn start(&mut self) -> Result<(), AdminError> {
         self.state = State::Failed;
-        self.admin.enable(&self.regs)?;
+        self.lost = None;
+        self.admin.enable(&self.regs, self.dev)?;
         self.state = State::Live;
+        self.direct_user = None;
         Ok(())
     }
 
     /// Enables the controller after [`stop`](Self::stop) the way `new` left it.
-    fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         if self.state != State::Stopped {
             return;
         }
@@ -194,20 +231,24 @@ impl Hw {
         }
     }
 
-    /// Disables the controller and frees everything that clients made.
+    /// Disables the controller and frees everything that clients made. One that can not be disabled is kept from
+    /// the bus, so that it reaches no memory either.
     pub(crate) fn stop(&mut self) {
         self.owner = None;
-        let disabled = self.regs.disable();
-        self.state = if disabled.is_ok() { State::Stopped } else { State::Failed };
-        // A device that is gone reads as all ones and reaches no memory either.
-        let quiet = disabled.is_ok() || self.regs.status().is_absent();
-        for object in core::mem::take(&mut self.objects) {
-            if quiet {
-                drop(object);
-            } else {
-                self.quarantine(object);
+        self.state = match self.regs.disable() {
+            Ok(()) => State::Stopped,
+            Err(e) => {
+                self.dev.set_master(false);
+                if e != AdminError::Gone {
+                    pr_err!("{}: can not be disabled ({e:?}); it is kept from the bus\n", self.place.address);
+                }
+                State::Failed
             }
-        }
+        };
+        self.interrupts.reap_on(0);
+        self.fail_batches();
+        self.mediated = None;
+        self.objects.clear();
     }
 
     /// Shutdown notification, then as [`stop`](Self::stop).
@@ -218,22 +259,21 @@ impl Hw {
         self.stop();
     }
 
-    /// Keeps an object's memory for ever: the device may still write to it.
-    pub(crate) fn quarantine(&mut self, object: Object) {
-        self.quarantined += object.pages();
-        pr_err!("the controller can not be stopped; {} pages are kept from reuse\n", object.pages());
-        match object.kind {
-            Kind::Queue(queue) => core::mem::forget((queue.sq, queue.cq)),
-            Kind::Buffer(buffer) => core::mem::forget(buffer),
-        }
-    }
-
     /// Runs an admin command.
     pub(crate) fn run(&mut self, command: Command) -> Result<u32, AdminError> {
-        let result = match self.state {
-            State::Live => self.admin.run(&self.regs, &self.interrupts, command),
-            _ => Err(AdminError::Gone),
-        };
+        if self.state != State::Live {
+            return Err(AdminError::Gone);
+        }
+        let result = self.admin.run(&self.regs, &self.interrupts, command);
+        self.note_lost(result)
+    }
+
+    /// Runs Identify and returns a copy of its data.
+    pub(crate) fn identify(&mut self, what: Identify) -> Result<KVec<u8>, AdminError> {
+        if self.state != State::Live {
+            return Err(AdminError::Gone);
+        }
+        let result = self.admin.identify(&self.regs, &self.interrupts, what);
         self.note_lost(result)
     }
 
@@ -245,28 +285,24 @@ impl Hw {
         })
     }
 
-    /// Runs Identify and returns a copy of its data.
-    pub(crate) fn identify(&mut self, what: Identify) -> Result<KVec<u8>, AdminError> {
-        let result = match self.state {
-            State::Live => self.admin.identify(&self.regs, &self.interrupts, what),
-            _ => Err(AdminError::Gone),
-        };
-        self.note_lost(result)
-    }
-
     /// What confines the device at this moment.
     pub(crate) fn iommu(&self) -> u32 {
         iommu::kind(&self.dev)
     }
 
-    /// Whether nothing but an IOMMU keeps the device from memory that was freed.
-    pub(crate) fn is_confined(&self) -> bool {
+    /// Whether an IOMMU keeps the device from memory that was freed.
+    pub(crate) fn is_translated(&self) -> bool {
         matches!(self.iommu(), xio_uapi::IOMMU_TRANSLATED | xio_uapi::IOMMU_TRANSLATED_LAZY)
+    }
+
+    /// What keeps the IOMMU from confining the device at this moment (`UNCONFINED_*`).
+    pub(crate) fn unconfined(&self) -> u32 {
+        iommu::unconfined(&self.dev)
     }
 
     /// Whether a caller may have direct queues at this moment, and why (`DIRECT_*`).
     pub(crate) fn direct(&self, audit: bool) -> u32 {
-        if self.is_confined() {
+        if self.unconfined() == 0 {
             xio_uapi::DIRECT_CONFINED
         } else if params::unsafe_direct() {
             xio_uapi::DIRECT_UNSAFE
@@ -280,11 +316,8 @@ impl Hw {
 
 impl Drop for Hw {
     fn drop(&mut self) {
-        if self.state != State::Stopped {
+        if self.state == State::Live {
             self.stop();
-        }
-        if self.state == State::Failed && !self.regs.status().is_absent() {
-            pr_err!("the controller can not be disabled; it is kept from the bus\n");
         }
     }
 }

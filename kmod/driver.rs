@@ -3,11 +3,11 @@
 
 use crate::{
     controller::{Hw, Xio},
-    debugfs,
     interrupt::Vectors,
     registers::Registers,
     sys::{
         chardev::Node,
+        debugfs::DebugFs,
         dma::DmaDevice,
         mm::AddressSpace,
         params,
@@ -15,7 +15,6 @@ use crate::{
     },
 };
 use kernel::{
-    debugfs::Scope,
     device::Core,
     device_id::IdArray,
     dma::{Device as _, DmaMask},
@@ -35,8 +34,7 @@ pub(crate) struct Driver;
 /// A bound device. The fields are dropped in this order.
 #[pin_data]
 pub(crate) struct Bound<'a> {
-    #[pin]
-    _debugfs: Scope<Arc<Xio>>,
+    _debugfs: DebugFs,
     xio: Arc<Xio>,
     vectors: Vectors<'a>,
     _index: Index,
@@ -53,6 +51,10 @@ impl pci::Driver for Driver {
         _info: Option<&'a ()>,
     ) -> impl PinInit<Bound<'a>, Error> + 'a {
         pin_init::pin_init_scope(move || {
+            if !sys_pci::is_nvme(pdev) {
+                dev_err!(pdev, "not an NVMe controller\n");
+                return Err(ENODEV);
+            }
             if params::claim_override() && !sys_pci::has_driver_override(pdev) {
                 return Err(ENODEV);
             }
@@ -61,7 +63,6 @@ impl pci::Driver for Driver {
             // SAFETY: Kept in `Hw`, which `unbind` drops.
             let regs = Registers::new(unsafe { sys_pci::map_bar0(pdev)? });
             check_capabilities(pdev, &regs)?;
-            pdev.set_master();
             // SAFETY: Nothing was mapped for the device yet.
             unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())? };
             // SAFETY: All copies are in `Hw`, which `unbind` drops.
@@ -69,16 +70,16 @@ impl pci::Driver for Driver {
             let (vectors, interrupts) = Vectors::new(pdev)?;
             let place = crate::controller::Place {
                 address: sys_pci::address(pdev),
-                bar0: pdev.resource_start(0)?,
-                first_msix_page: sys_pci::first_msix_page(pdev),
+                doorbells: sys_pci::Doorbells::new(pdev)?,
             };
+            let reaper = interrupts.clone();
             let hw = Hw::new(regs, interrupts, dev, place)?;
             let namespaces = hw.identity.namespaces;
             let index = Index::new()?;
             let xio = Xio::new(hw, AddressSpace::new()?, index.0)?;
-            let (node, scope) = (xio.clone(), xio.clone());
+            let node = xio.clone();
             Ok(try_pin_init!(Bound {
-                _debugfs <- debugfs::scope(scope),
+                _debugfs: DebugFs::new(node.clone()),
                 xio,
                 vectors,
                 _index: index,
@@ -87,6 +88,7 @@ impl pci::Driver for Driver {
                 _: {
                     // SAFETY: `unbind` unregisters it; not registered before.
                     unsafe { Node::register(&node, &dev)? };
+                    reaper.set_reaper(Some(node.clone()));
                     let name = node.node().name();
                     dev_info!(pdev, "{name}: NVMe Key Value controller, {namespaces} namespace(s)\n");
                 },
@@ -98,7 +100,11 @@ impl pci::Driver for Driver {
         // SAFETY: Registered in `probe`.
         unsafe { this.xio.node().unregister() };
         // Revoked under the lock, freed without it.
-        drop(this.xio.take());
+        let hw = this.xio.take();
+        if let Some(hw) = &hw {
+            hw.interrupts.set_reaper(None);
+        }
+        drop(hw);
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) enum AdminError {
     /// A completion came for no command of ours: somebody else rang the admin doorbell, and the controller's idea of
     /// the queue is not ours any more. It must be reset.
     OutOfStep,
-    /// The controller is gone, has failed, or is not enabled.
+    /// The controller is gone or has failed.
     Gone,
     /// A resource of the kernel.
     Kernel(Error),
@@ -23,7 +23,7 @@ pub(crate) enum AdminError {
 impl AdminError {
     /// Whether only a reset makes the controller usable again.
     pub(crate) fn needs_reset(self) -> bool {
-        matches!(self, Self::Timeout | Self::OutOfStep)
+        matches!(self, Self::Timeout | Self::OutOfStep | Self::Gone)
     }
 }
 

@@ -7,7 +7,6 @@ use nvme_kv::{
     admin::{feature, Command, Feature, Identify, NumberOfQueues},
     csi,
     identify::{cns, nidt, CommandSets, Controller, NamespaceList},
-    PAGE_SIZE,
 };
 use zerocopy::FromBytes;
 
@@ -87,8 +86,9 @@ fn find_kv(hw: &mut Hw) -> Result<u16> {
         Err(AdminError::Status(_)) => None,
         Err(e) => return Err(e.into()),
     };
+    let at = hw.place.address;
     found.ok_or_else(|| {
-        pr_info!("an NVMe controller without the Key Value command set is left to other drivers\n");
+        pr_info!("{at}: an NVMe controller without the Key Value command set, left to other drivers\n");
         ENODEV
     })
 }
@@ -96,22 +96,31 @@ fn find_kv(hw: &mut Hw) -> Result<u16> {
 /// Counts the namespaces; refuses a controller with one that is not for Key Value.
 fn check_namespaces(hw: &mut Hw) -> Result<u32> {
     let (mut count, mut last) = (0u32, 0);
-    loop {
+    for _ in 0..MAX_PAGES {
         let page = hw.namespaces(cns::ACTIVE_NAMESPACES, last)?;
         let (before, mut on_page) = (last, 0);
         for nsid in list(&page)?.iter() {
             if !hw.is_kv(nsid)? {
-                pr_info!("an NVMe controller with a namespace ({nsid}) that is not Key Value is left to other drivers\n");
+                let at = hw.place.address;
+                pr_info!("{at}: namespace {nsid} is not Key Value; the controller is left to other drivers\n");
                 return Err(ENODEV);
             }
             (last, on_page) = (nsid, on_page + 1);
         }
-        count += on_page;
-        // Ascending order is the specification's; without it the loop could be endless.
+        count = count.saturating_add(on_page);
         if on_page < 1024 || last <= before {
             return Ok(count);
         }
     }
+    too_many()
+}
+
+/// Pages of namespace identifiers that are looked at: a controller could go on for ever.
+const MAX_PAGES: usize = 64;
+
+fn too_many<T>() -> Result<T> {
+    pr_err!("the controller lists more than {} namespaces\n", MAX_PAGES * 1024);
+    Err(EIO)
 }
 
 fn list(page: &[u8]) -> Result<&NamespaceList> {
@@ -123,10 +132,8 @@ fn limit_queues(hw: &Hw, offered: NumberOfQueues) -> u16 {
     let doorbells = hw.regs.cap().doorbells();
     let offered = offered.sq.min(offered.cq).min(u32::from(MAX_QUEUES)) as u16;
     let fits = |qid: &u16| {
-        let end = doorbells.bar_len(*qid);
-        // Whole pages are mapped.
-        end.next_multiple_of(PAGE_SIZE) <= hw.regs.len()
-            && hw.place.first_msix_page.is_none_or(|page| (end - 1) / PAGE_SIZE < page)
+        let (tail, head) = (doorbells.sq_tail(*qid), doorbells.cq_head(*qid));
+        [tail, head].iter().all(|at| hw.place.doorbells.page(*at).is_some())
     };
     (1..=offered).take_while(fits).count() as u16
 }
@@ -167,7 +174,7 @@ impl Hw {
     /// The `index`th namespace for Key Value, in ascending order.
     pub(crate) fn nth_namespace(&mut self, index: u32) -> Result<u32> {
         let (mut skip, mut last) = (index as usize, 0);
-        loop {
+        for _ in 0..MAX_PAGES {
             let page = self.namespaces(cns::CSI_ACTIVE_NAMESPACES, last)?;
             let list = list(&page)?;
             if let Some(nsid) = list.iter().nth(skip) {
@@ -177,5 +184,6 @@ impl Hw {
             let next = list.iter().last().filter(|n| count == 1024 && *n > last).ok_or(ENOENT)?;
             (skip, last) = (skip - count, next);
         }
+        too_many()
     }
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Interrupt vectors: the first wakes whoever waits for an admin command, the others signal eventfds.
+//! Interrupt vectors: the first wakes whoever waits for an admin command, the others signal eventfds, and the one of the
+//! kernel's queue wakes its thread, which takes the completions.
 
-use crate::sys::event::{Event, EventFd};
+use crate::{
+    controller::Xio,
+    sys::event::{Event, EventFd},
+};
 use kernel::{
-    bindings, irq, pci,
+    bindings, irq, new_mutex, pci,
     prelude::*,
     sync::{
         atomic::{Atomic, Full, Relaxed},
-        Arc,
+        Arc, Mutex,
     },
 };
 
@@ -28,6 +32,11 @@ pub(crate) struct Interrupts {
     /// Linux interrupt numbers of the vectors.
     numbers: [Atomic<u32>; MAX_VECTORS as usize],
     vectors: Atomic<u32>,
+    /// The kernel's queue; 0 when there is none.
+    reaped: Atomic<u32>,
+    /// Whose queue that is, while the device is bound.
+    #[pin]
+    reaper: Mutex<Option<Arc<Xio>>>,
 }
 
 impl Interrupts {
@@ -37,6 +46,8 @@ impl Interrupts {
             eventfds: [const { Atomic::new(0) }; SLOTS],
             numbers: [const { Atomic::new(0) }; MAX_VECTORS as usize],
             vectors: Atomic::new(1),
+            reaped: Atomic::new(0),
+            reaper <- new_mutex!(None),
         })
     }
 
@@ -50,6 +61,29 @@ impl Interrupts {
         match self.event_vectors() {
             0 => 0,
             n => 1 + (u32::from(qid).wrapping_sub(1) % n) as u16,
+        }
+    }
+
+    /// From now on interrupts of this queue wake the thread; 0 means none.
+    pub(crate) fn reap_on(&self, qid: u16) {
+        self.reaped.store(qid.into(), Relaxed);
+    }
+
+    /// Says whose queue the thread looks after. `None` before the device is unbound: it breaks the circle of references.
+    pub(crate) fn set_reaper(&self, xio: Option<Arc<Xio>>) {
+        let old = core::mem::replace(&mut *self.reaper.lock(), xio);
+        drop(old);
+    }
+
+    fn wakes_thread(&self, vector: u16) -> bool {
+        let qid = self.reaped.load(Relaxed) as u16;
+        qid != 0 && self.vector_of(qid) == vector
+    }
+
+    fn run_thread(&self) {
+        let xio = self.reaper.lock().clone();
+        if let Some(xio) = xio {
+            crate::submit::reap(&xio);
         }
     }
 
@@ -70,7 +104,7 @@ impl Interrupts {
     pub(crate) fn arm(self: &Arc<Self>, qid: u16, eventfd: EventFd) -> Result<Armed> {
         let slot = self.eventfds.get(usize::from(qid)).ok_or(EINVAL)?;
         slot.xchg(eventfd.as_bits(), Full);
-        Ok(Armed { interrupts: self.clone(), qid, _eventfd: eventfd })
+        Ok(Armed { interrupts: self.clone(), qid, eventfd })
     }
 }
 
@@ -79,7 +113,7 @@ pub(crate) struct Armed {
     interrupts: Arc<Interrupts>,
     qid: u16,
     // Dropped after `drop` made sure that no handler uses it.
-    _eventfd: EventFd,
+    eventfd: EventFd,
 }
 
 impl Drop for Armed {
@@ -89,9 +123,13 @@ impl Drop for Armed {
         }
         let vector = usize::from(self.interrupts.vector_of(self.qid));
         if let Some(number) = self.interrupts.numbers.get(vector) {
+            // Not for threads: one may wait for the lock that our caller holds.
             // SAFETY: An interrupt of the device; waits for handlers that may have read the slot.
-            unsafe { bindings::synchronize_irq(number.load(Relaxed)) };
+            unsafe { bindings::synchronize_hardirq(number.load(Relaxed)) };
         }
+        // Whoever sleeps on it learns that the queue is gone.
+        // SAFETY: It is dropped after this.
+        unsafe { EventFd::signal(self.eventfd.as_bits()) };
     }
 }
 
@@ -100,9 +138,18 @@ struct Handler {
     vector: u16,
 }
 
-impl irq::Handler for Handler {
-    fn handle(&self) -> irq::IrqReturn {
+impl irq::ThreadedHandler for Handler {
+    fn handle(&self) -> irq::ThreadedIrqReturn {
         self.interrupts.handle(self.vector);
+        if self.interrupts.wakes_thread(self.vector) {
+            irq::ThreadedIrqReturn::WakeThread
+        } else {
+            irq::ThreadedIrqReturn::Handled
+        }
+    }
+
+    fn handle_threaded(&self) -> irq::IrqReturn {
+        self.interrupts.run_thread();
         irq::IrqReturn::Handled
     }
 }
@@ -110,7 +157,7 @@ impl irq::Handler for Handler {
 /// The device's vectors with their handlers.
 pub(crate) struct Vectors<'a> {
     // Dropped before `allocation`, which they borrow from.
-    _handlers: KVec<Pin<KBox<irq::Registration<'a, Handler>>>>,
+    _handlers: KVec<Pin<KBox<irq::ThreadedRegistration<'a, Handler>>>>,
     _allocation: KBox<pci::IrqVectorRegistration<'a>>,
 }
 
@@ -130,7 +177,7 @@ impl<'a> Vectors<'a> {
             let handler = Handler { interrupts: interrupts.clone(), vector };
             // SAFETY: The registration is dropped with this object, never forgotten.
             let registration = unsafe {
-                irq::Registration::new(
+                irq::ThreadedRegistration::new(
                     request,
                     irq::Flags::TRIGGER_NONE,
                     c"rocm_xio",

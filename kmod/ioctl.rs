@@ -5,9 +5,12 @@ use crate::{
     buffer,
     client::Client,
     controller::{Hw, State},
+    error::AdminError,
     interrupt::Interrupts,
+    mediated,
     mmap::{self, Cookie},
-    sys::{event::EventFd, params},
+    submit,
+    sys::{event::EventFd, params, pin::UserMemory},
 };
 use kernel::{
     ioctl::_IOWR,
@@ -20,7 +23,8 @@ use nvme_kv::{
     PAGE_SIZE,
 };
 use xio_uapi::{
-    BufferAlloc, BufferFree, GetInfo, GetNamespace, QueueCreate, QueueDestroy, Request, IOC_TYPE,
+    BufferAlloc, BufferFree, BufferRegister, GetInfo, GetNamespace, KvSubmit, QueueCreate, QueueDestroy,
+    Request, IOC_TYPE,
 };
 use zerocopy::FromBytes;
 
@@ -32,6 +36,8 @@ const _: () = {
     assert!(xio_uapi::QUEUE_DESTROY == _IOWR::<QueueDestroy>(TYPE, 3));
     assert!(xio_uapi::BUFFER_ALLOC == _IOWR::<BufferAlloc>(TYPE, 4));
     assert!(xio_uapi::BUFFER_FREE == _IOWR::<BufferFree>(TYPE, 5));
+    assert!(xio_uapi::BUFFER_REGISTER == _IOWR::<BufferRegister>(TYPE, 6));
+    assert!(xio_uapi::KV_SUBMIT == _IOWR::<KvSubmit>(TYPE, 9));
 };
 
 /// `ioctl`.
@@ -46,6 +52,10 @@ pub(crate) fn ioctl(client: &Client, cmd: u32, arg: usize) -> Result {
         QueueDestroy::NR => serve::<QueueDestroy>(client, cmd, arg, |c, r| destroy(c, r.handle, true)),
         BufferAlloc::NR => serve::<BufferAlloc>(client, cmd, arg, buffer_alloc),
         BufferFree::NR => serve::<BufferFree>(client, cmd, arg, |c, r| destroy(c, r.handle, false)),
+        BufferRegister::NR => {
+            serve_flags::<BufferRegister>(client, cmd, arg, xio_uapi::BUFFER_READ_ONLY, buffer_register)
+        }
+        KvSubmit::NR => serve::<KvSubmit>(client, cmd, arg, |c, r| submit::submit(c, r).map(|()| None)),
         _ => Err(ENOTTY),
     }
 }
@@ -53,18 +63,29 @@ pub(crate) fn ioctl(client: &Client, cmd: u32, arg: usize) -> Result {
 /// What a request made, to be undone when its result can not be told.
 type Made = Option<u32>;
 
-/// Copies the argument in, checks what is common to all requests, serves it, and copies the result out. User
-/// memory is touched without any lock, since the fault handler takes it.
+/// Serves a request without flags.
 fn serve<T: Request>(
     client: &Client,
     cmd: u32,
     arg: usize,
     serve: impl FnOnce(&Client, &mut T) -> Result<Made>,
 ) -> Result {
+    serve_flags(client, cmd, arg, 0, serve)
+}
+
+/// Copies the argument in, checks what is common to all requests, serves it, and copies the result out. User
+/// memory is touched without any lock, since the fault handler takes it.
+fn serve_flags<T: Request>(
+    client: &Client,
+    cmd: u32,
+    arg: usize,
+    flags: u32,
+    serve: impl FnOnce(&Client, &mut T) -> Result<Made>,
+) -> Result {
     let size = xio_uapi::ioc_size(cmd);
     let (mut reader, mut writer) = UserSlice::new(UserPtr::from_addr(arg), size).reader_writer();
     let mut request = T::new_zeroed();
-    read(&mut reader, &mut request)?;
+    read(&mut reader, &mut request, flags)?;
     let made = serve(client, &mut request)?;
     write(&mut writer, &request).inspect_err(|_| {
         if let Some(handle) = made {
@@ -74,7 +95,8 @@ fn serve<T: Request>(
     })
 }
 
-fn read<T: Request>(reader: &mut UserSliceReader, request: &mut T) -> Result {
+/// Reads a request of any version, and checks it.
+pub(crate) fn read<T: Request>(reader: &mut UserSliceReader, request: &mut T, flags: u32) -> Result {
     let (size, known) = (reader.len(), size_of::<T>());
     if size < T::MIN_SIZE {
         return Err(EINVAL);
@@ -93,7 +115,7 @@ fn read<T: Request>(reader: &mut UserSliceReader, request: &mut T) -> Result {
     let reserved = bytes.get(T::MIN_SIZE..).is_some_and(|tail| tail.iter().all(|b| *b == 0));
     // `size` and `flags` come first in every request.
     match (word(0), word(4)) {
-        (Some(stated), Some(0)) if stated as usize == size && reserved => Ok(()),
+        (Some(stated), Some(set)) if stated as usize == size && set & !flags == 0 && reserved => Ok(()),
         _ => Err(EINVAL),
     }
 }
@@ -110,10 +132,16 @@ fn write<T: Request>(writer: &mut UserSliceWriter, request: &T) -> Result {
 }
 
 /// Runs `f` on the hardware, under the lock; resets the controller if that lost it.
-fn with_hw<R>(client: &Client, f: impl FnOnce(&Client, &mut Hw) -> Result<R>) -> Result<R> {
+pub(crate) fn with_hw<R>(client: &Client, f: impl FnOnce(&Client, &mut Hw) -> Result<R>) -> Result<R> {
     let mut inner = client.xio.inner.lock();
     let hw = inner.hw.as_mut().ok_or(ENODEV)?;
-    if hw.state == State::Failed || hw.regs.status().is_absent() {
+    if hw.state == State::Failed {
+        return Err(ENODEV);
+    }
+    // Not while it is being reset: its registers do not answer then.
+    if hw.state == State::Live && hw.regs.status().is_absent() {
+        hw.lost = Some(AdminError::Gone);
+        client.xio.recover(hw);
         return Err(ENODEV);
     }
     let result = f(client, hw);
@@ -145,7 +173,10 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
             namespaces: id.namespaces,
             iommu: hw.iommu(),
             direct,
-            queue_kinds: if direct == xio_uapi::DIRECT_REFUSED { 0 } else { xio_uapi::QUEUE_KIND_DIRECT },
+            queue_kinds: match direct {
+                xio_uapi::DIRECT_REFUSED => xio_uapi::QUEUE_KIND_MEDIATED,
+                _ => xio_uapi::QUEUE_KIND_DIRECT | xio_uapi::QUEUE_KIND_MEDIATED,
+            },
             event_vectors: Interrupts::event_vectors(&hw.interrupts),
             numa_node: hw.dev.node(),
             pci_domain: hw.place.address.domain,
@@ -161,7 +192,11 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
             model: id.model,
             firmware: id.firmware,
             subnqn: id.subnqn,
-            reserved: [0; 15],
+            mediated_depth: mediated::depth(hw),
+            max_user_memory: params::max_user_memory(),
+            max_client_queues: params::max_client_queues(),
+            unconfined: hw.unconfined(),
+            reserved: [0; 10],
         };
         Ok(None)
     })
@@ -213,7 +248,7 @@ fn queue_create(client: &Client, request: &mut QueueCreate) -> Result<Made> {
         fd => Some(EventFd::from_fd(fd)?),
     };
     with_hw(client, |client, hw| {
-        let id = hw.create_queue(client.id, request.entries, eventfd)?;
+        let id = hw.create_queue(client, request.entries, eventfd)?;
         let queue = hw.queue(client.id, id)?;
         let (tail, head) = queue.doorbells(hw.regs.cap().doorbells());
         request.handle = id;
@@ -232,13 +267,32 @@ fn queue_create(client: &Client, request: &mut QueueCreate) -> Result<Made> {
 
 fn buffer_alloc(client: &Client, request: &mut BufferAlloc) -> Result<Made> {
     with_hw(client, |client, hw| {
-        let id = hw.alloc_buffer(client.id, request.len)?;
+        let id = hw.alloc_buffer(client, request.len)?;
         let buffer = hw.buffer(client.id, id)?;
         request.handle = id;
-        request.len = (buffer.data.len() * PAGE_SIZE) as u64;
+        request.len = (buffer.pages() * PAGE_SIZE) as u64;
         request.data_offset = Cookie::new(id, mmap::DATA).offset();
         request.table_offset = Cookie::new(id, mmap::TABLE).offset();
         request.table_len = (buffer.table.len() * PAGE_SIZE) as u64;
+        Ok(Some(id))
+    })
+}
+
+fn buffer_register(client: &Client, request: &mut BufferRegister) -> Result<Made> {
+    let (address, len) = (usize::try_from(request.address)?, usize::try_from(request.len)?);
+    let end = address.checked_add(len).filter(|end| *end <= isize::MAX as usize);
+    if len == 0 || request.len > buffer::MAX_LEN || address % 4 != 0 || end.is_none() {
+        return Err(EINVAL);
+    }
+    // Before what may take long.
+    with_hw(client, |client, hw| hw.admit_shared(client, request.len))?;
+    let memory = UserMemory::pin(address, len, request.flags & xio_uapi::BUFFER_READ_ONLY == 0)?;
+    with_hw(client, |client, hw| {
+        let id = hw.register_buffer(client, memory)?;
+        request.handle = id;
+        request.first = (address % PAGE_SIZE) as u32;
+        request.table_offset = Cookie::new(id, mmap::TABLE).offset();
+        request.table_len = (hw.buffer(client.id, id)?.table.len() * PAGE_SIZE) as u64;
         Ok(Some(id))
     })
 }

@@ -6,7 +6,7 @@ use crate::{
     controller::Hw,
     object::Kind,
     sys::{
-        mm::{self, Area, BusError, Fault},
+        mm::{self, Area, Fault, FaultError},
         pages::Pages,
     },
 };
@@ -49,14 +49,13 @@ impl Cookie {
     }
 }
 
-/// Parts of a queue.
+/// Parts of a queue, and of a buffer. No number stands for two kinds, since identifiers are used again one day.
 pub(crate) const SQ: u64 = 0;
 pub(crate) const CQ: u64 = 1;
 pub(crate) const SQ_DOORBELL: u64 = 2;
 pub(crate) const CQ_DOORBELL: u64 = 3;
-/// Parts of a buffer.
-pub(crate) const DATA: u64 = 0;
-pub(crate) const TABLE: u64 = 1;
+pub(crate) const DATA: u64 = 4;
+pub(crate) const TABLE: u64 = 5;
 
 /// What a part is made of.
 enum Part<'a> {
@@ -93,7 +92,7 @@ fn part(hw: &Hw, client: u64, cookie: Cookie) -> Result<Part<'_>> {
         (Kind::Queue(queue), CQ) => Part::Memory(queue.cq.pages()),
         (Kind::Queue(queue), SQ_DOORBELL) => page(queue.doorbells(doorbells).0),
         (Kind::Queue(queue), CQ_DOORBELL) => page(queue.doorbells(doorbells).1),
-        (Kind::Buffer(buffer), DATA) => Part::Memory(buffer.data.pages()),
+        (Kind::Buffer(buffer), DATA) => Part::Memory(buffer.data().ok_or(ENXIO)?),
         (Kind::Buffer(buffer), TABLE) => Part::ReadOnly(&buffer.table),
         _ => return Err(ENXIO),
     })
@@ -106,6 +105,10 @@ pub(crate) fn mmap(client: &Client, area: &Area<'_>) -> Result {
         let inner = client.xio.inner.lock();
         let hw = inner.hw.as_ref().ok_or(ENODEV)?;
         let part = part(hw, client.id, cookie)?;
+        // Without an IOMMU these are physical addresses, which are not everybody's.
+        if matches!(part, Part::ReadOnly(_)) && hw.direct(true) == xio_uapi::DIRECT_REFUSED {
+            return Err(EPERM);
+        }
         let end = cookie.position().checked_add(area.len()).ok_or(EINVAL)?;
         if end > part.len() {
             return Err(EINVAL);
@@ -116,14 +119,16 @@ pub(crate) fn mmap(client: &Client, area: &Area<'_>) -> Result {
 }
 
 /// A fault: the page is inserted under the lock, so that whoever revokes finds it.
-pub(crate) fn fault(client: &Client, fault: &Fault<'_>) -> Result<(), BusError> {
+pub(crate) fn fault(client: &Client, fault: &Fault<'_>) -> Result<(), FaultError> {
     let cookie = Cookie(fault.offset());
     let inner = client.xio.inner.lock();
-    let hw = inner.hw.as_ref().ok_or(BusError)?;
+    let hw = inner.hw.as_ref().ok_or(FaultError::NotThere)?;
     let first = cookie.position() as usize / PAGE_SIZE;
-    match part(hw, client.id, cookie).map_err(|_| BusError)? {
-        Part::Memory(pages) | Part::ReadOnly(pages) => fault.insert(|n| pages.page(first + n)),
-        Part::Doorbells(offset) if first == 0 => fault.insert_registers(client.bar0 + offset as u64),
-        Part::Doorbells(_) => Err(BusError),
+    match part(hw, client.id, cookie).map_err(|_| FaultError::NotThere)? {
+        Part::Memory(pages) | Part::ReadOnly(pages) => fault.insert(pages, first),
+        Part::Doorbells(offset) => {
+            let page = hw.place.doorbells.page(offset).filter(|_| first == 0);
+            fault.insert_doorbells(&page.ok_or(FaultError::NotThere)?)
+        }
     }
 }

@@ -6,10 +6,14 @@ use crate::{
     controller::{Hw, State, Xio},
     mmap::Cookie,
     queue::QueuePair,
-    sys::{event::EventFd, params},
+    client::Client,
+    sys::{event::EventFd, iommu, params, pin::UserMemory},
 };
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc, task::Kuid};
 use nvme_kv::{admin::Command, PAGE_SIZE};
+
+/// Most queues and buffers of a controller.
+const MAX_OBJECTS: usize = 1024;
 
 /// A queue or a buffer.
 pub(crate) struct Object {
@@ -17,6 +21,8 @@ pub(crate) struct Object {
     pub(crate) id: u32,
     /// Number of the client.
     pub(crate) client: u64,
+    /// User of the client.
+    user: Kuid,
     /// Freed by its client, but the device may still reach the memory.
     pub(crate) freed: bool,
     pub(crate) kind: Kind,
@@ -26,8 +32,8 @@ pub(crate) struct Object {
 pub(crate) enum Kind {
     /// A queue pair.
     Queue(QueuePair),
-    /// A buffer.
-    Buffer(Buffer),
+    /// A buffer. Commands of the kernel's queue hold it too.
+    Buffer(Arc<Buffer>),
 }
 
 impl Object {
@@ -35,14 +41,14 @@ impl Object {
     pub(crate) fn pages(&self) -> usize {
         match &self.kind {
             Kind::Queue(queue) => queue.sq.len() + queue.cq.len(),
-            Kind::Buffer(buffer) => buffer.data.len(),
+            Kind::Buffer(buffer) => buffer.pages(),
         }
     }
 
     fn memory(&self) -> u64 {
         match &self.kind {
             Kind::Queue(queue) => QueuePair::memory(queue.entries),
-            Kind::Buffer(buffer) => Buffer::memory(buffer.data.len()),
+            Kind::Buffer(buffer) => Buffer::memory(buffer.pages()),
         }
     }
 
@@ -66,60 +72,127 @@ impl Hw {
     }
 
     /// A buffer of a client.
-    pub(crate) fn buffer(&self, client: u64, id: u32) -> Result<&Buffer> {
+    pub(crate) fn buffer(&self, client: u64, id: u32) -> Result<&Arc<Buffer>> {
         match &self.find(client, id)?.kind {
             Kind::Buffer(buffer) => Ok(buffer),
             Kind::Queue(_) => Err(ENOENT),
         }
     }
 
-    /// Whether a client may make an object that takes so many bytes: it may use the direct path, nobody else owns it,
-    /// and it stays below its limit. The client owns the path from then on.
-    fn admit(&mut self, client: u64, memory: u64) -> Result {
+    /// Whether a client may make an object that takes so many bytes: nobody else has direct queues, and it and its user
+    /// stay below their limits.
+    fn admit(&self, client: &Client, memory: u64) -> Result {
         if self.state != State::Live {
             return Err(ENODEV);
         }
-        if self.direct(true) == xio_uapi::DIRECT_REFUSED {
-            return Err(EPERM);
-        }
-        if self.owner.is_some_and(|owner| owner != client) {
+        if self.owner.is_some_and(|owner| owner != client.id) {
             return Err(EBUSY);
         }
-        let used: u64 = self.objects.iter().map(Object::memory).sum();
-        if used.saturating_add(memory) > params::max_client_memory() {
+        if self.objects.len() >= MAX_OBJECTS {
+            return Err(EDQUOT);
+        }
+        let sum = |of: &dyn Fn(&Object) -> bool| -> u64 {
+            self.objects.iter().filter(|o| of(o)).map(Object::memory).sum::<u64>().saturating_add(memory)
+        };
+        let by_client = sum(&|o| o.client == client.id) > params::max_client_memory();
+        if by_client || sum(&|o| o.user == client.user) > params::max_user_memory() {
             return Err(EDQUOT);
         }
         Ok(())
     }
 
-    fn add(&mut self, client: u64, kind: Kind) -> Result<u32> {
+    /// Resets the controller before another user than the last one with direct queues has anything on it.
+    ///
+    /// The admin completion queue is in the domain that direct queues reach, so who has some can forge the completion
+    /// of Delete Queue, and leave a queue behind that is then at work in the next one's memory. Of a reset the
+    /// proof is a register.
+    ///
+    /// The same user is not kept waiting for that, unless this is the first of what others may have beside it.
+    fn cleanse(&mut self, client: &Client) -> Result {
+        let Some(user) = self.direct_user else { return Ok(()) };
+        if !self.objects.is_empty() {
+            return if user == client.user { Ok(()) } else { Err(EBUSY) };
+        }
+        self.stop();
+        self.start_again();
+        match self.state {
+            State::Live => Ok(()),
+            _ => Err(ENODEV),
+        }
+    }
+
+    /// The same for what others may have something beside: buffers, and calls of the kernel's queue.
+    pub(crate) fn admit_shared(&mut self, client: &Client, memory: u64) -> Result {
+        self.admit(client, memory)?;
+        self.cleanse(client)
+    }
+
+    /// Whether a client may have direct queues: the rule for what confines the device holds at this moment, and there
+    /// is nothing of other clients that the device could reach.
+    fn admit_direct(&self, client: &Client) -> Result {
+        match self.direct(true) {
+            xio_uapi::DIRECT_REFUSED => return Err(EPERM),
+            xio_uapi::DIRECT_CONFINED => {}
+            _ => iommu::use_unconfined()?,
+        }
+        let others = self.objects.iter().any(|o| o.client != client.id)
+            || self.mediated.as_ref().is_some_and(|m| m.is_used_by_other(client.id));
+        if others {
+            return Err(EBUSY);
+        }
+        let own = self.objects.iter().filter(|o| o.client == client.id && o.is_queue()).count();
+        if own >= params::max_client_queues() as usize {
+            return Err(EDQUOT);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, client: &Client, kind: Kind) -> Result<u32> {
         let taken = |id: u32| self.objects.iter().any(|o| o.id == id);
         let after = |id: u32| if id >= Cookie::MAX_ID { 1 } else { id + 1 };
         let mut id = after(self.last_id);
         while taken(id) {
             id = after(id);
         }
-        self.objects.push(Object { id, client, freed: false, kind }, GFP_KERNEL)?;
+        if matches!(kind, Kind::Queue(_)) {
+            self.owner = Some(client.id);
+            self.direct_user = Some(client.user);
+        }
+        let object = Object { id, client: client.id, user: client.user, freed: false, kind };
+        self.objects.push(object, GFP_KERNEL_ACCOUNT)?;
         self.last_id = id;
-        self.owner = Some(client);
         Ok(id)
+    }
+
+    /// The lowest queue identifier that is not in use.
+    pub(crate) fn free_qid(&self) -> Option<u16> {
+        let used = |qid: u16| {
+            let by_client =
+                self.objects.iter().any(|o| matches!(&o.kind, Kind::Queue(q) if q.qid == qid));
+            by_client || self.mediated.as_ref().is_some_and(|m| m.qid() == qid)
+        };
+        (1..=self.identity.max_queues).find(|qid| !used(*qid))
     }
 
     /// Makes a queue pair.
     pub(crate) fn create_queue(
         &mut self,
-        client: u64,
+        client: &Client,
         entries: u32,
         eventfd: Option<EventFd>,
     ) -> Result<u32> {
         if entries < 2 || entries > self.regs.cap().max_queue_entries() {
             return Err(EINVAL);
         }
+        self.admit_direct(client)?;
+        // A user's own direct queues may follow one another without a reset.
+        if self.direct_user.is_some_and(|user| user != client.user) {
+            self.cleanse(client)?;
+        }
         self.admit(client, QueuePair::memory(entries))?;
-        let used = |qid: u16| self.objects.iter().any(|o| matches!(&o.kind, Kind::Queue(q) if q.qid == qid));
-        let qid = (1..=self.identity.max_queues).find(|qid| !used(*qid)).ok_or(ENOSPC)?;
+        let qid = self.free_qid().ok_or(ENOSPC)?;
         // Room first: once the controller knows the queue, it must not be lost.
-        self.objects.reserve(1, GFP_KERNEL)?;
+        self.objects.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let mut queue = QueuePair::new(self.dev, qid, entries)?;
         let vector = eventfd.as_ref().map(|_| self.interrupts.vector_of(qid));
         queue.armed = eventfd.map(|e| self.interrupts.arm(qid, e)).transpose()?;
@@ -150,21 +223,29 @@ impl Hw {
         self.update_owner();
     }
 
+    /// The direct path is free again when there is no queue any more.
     fn update_owner(&mut self) {
-        if self.objects.is_empty() {
+        if !self.objects.iter().any(Object::is_queue) {
             self.owner = None;
         }
     }
 
     /// Makes a buffer of `len` bytes, rounded up to pages.
-    pub(crate) fn alloc_buffer(&mut self, client: u64, len: u64) -> Result<u32> {
+    pub(crate) fn alloc_buffer(&mut self, client: &Client, len: u64) -> Result<u32> {
         if len == 0 || len > buffer::MAX_LEN {
             return Err(EINVAL);
         }
         let pages = (len as usize).div_ceil(PAGE_SIZE);
-        self.admit(client, Buffer::memory(pages))?;
-        let buffer = Buffer::new(self.dev, pages)?;
-        self.add(client, Kind::Buffer(buffer))
+        self.admit_shared(client, Buffer::memory(pages))?;
+        let buffer = Buffer::alloc(self.dev, pages)?;
+        self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
+    }
+
+    /// Makes a buffer of a user's memory.
+    pub(crate) fn register_buffer(&mut self, client: &Client, memory: UserMemory) -> Result<u32> {
+        self.admit_shared(client, Buffer::memory(memory.len()))?;
+        let buffer = Buffer::register(self.dev, memory)?;
+        self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
     }
 }
 
@@ -207,7 +288,7 @@ impl Xio {
 
     /// Frees a buffer. Where no IOMMU keeps the device out, it waits until the client's queues are gone.
     fn free_buffer(&self, hw: &mut Hw, client: u64, id: u32) {
-        let reachable = !hw.is_confined() && hw.objects.iter().any(|o| o.client == client && o.is_queue());
+        let reachable = !hw.is_translated() && hw.objects.iter().any(|o| o.client == client && o.is_queue());
         if reachable {
             hw.objects.iter_mut().filter(|o| o.id == id).for_each(|o| o.freed = true);
         } else {

@@ -9,12 +9,14 @@ use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Vs};
 pub(crate) struct Registers {
     bar: Bar0,
     cap: Cap,
+    version: Vs,
 }
 
 impl Registers {
     pub(crate) fn new(bar: Bar0) -> Self {
         let (low, high) = (bar.read32(offset::CAP), bar.read32(offset::CAP + 4));
-        Self { bar, cap: Cap(u64::from(high) << 32 | u64::from(low)) }
+        let version = Vs(bar.read32(offset::VS));
+        Self { bar, cap: Cap(u64::from(high) << 32 | u64::from(low)), version }
     }
 
     /// Capabilities.
@@ -24,17 +26,12 @@ impl Registers {
 
     /// Version.
     pub(crate) fn version(&self) -> Vs {
-        Vs(self.bar.read32(offset::VS))
+        self.version
     }
 
     /// Status; all ones when the device is gone.
     pub(crate) fn status(&self) -> Csts {
         Csts(self.bar.read32(offset::CSTS))
-    }
-
-    /// Bytes of BAR 0.
-    pub(crate) fn len(&self) -> usize {
-        self.bar.size()
     }
 
     /// Writes an admin doorbell; what was written to memory before is visible to the device first.

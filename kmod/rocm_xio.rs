@@ -12,7 +12,8 @@
 //! * [`registers`], [`admin`], [`identity`]: enabling a controller and talking to it.
 //! * [`controller`]: its state; [`object`], [`queue`], [`buffer`]: what clients make, and how it ends.
 //! * [`chardev`], [`client`], [`ioctl`], [`mmap`]: the device node.
-//! * [`interrupt`], [`debugfs`], [`error`].
+//! * [`mediated`], [`submit`]: commands that the kernel submits for clients.
+//! * [`interrupt`], [`error`].
 //! * [`sys`]: unsafe code around what the `kernel` crate lacks, the only place that names `bindings`.
 //!
 //! Locking: each controller has one mutex, taken by ioctls, by page faults (so below the mmap lock), by unbind
@@ -28,8 +29,6 @@ mod buffer;
 mod chardev;
 mod client;
 mod controller;
-#[allow(unsafe_code)] // An initialiser that owns the name it needs.
-mod debugfs;
 #[allow(unsafe_code)] // Promises about lifetimes that end with unbind.
 mod driver;
 mod error;
@@ -37,10 +36,12 @@ mod identity;
 #[allow(unsafe_code)] // Handlers borrow from their vectors; eventfds are handed to handlers.
 mod interrupt;
 mod ioctl;
+mod mediated;
 mod mmap;
 mod object;
 mod queue;
 mod registers;
+mod submit;
 #[allow(unsafe_code)] // Made for it.
 mod sys;
 

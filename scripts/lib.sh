@@ -20,11 +20,14 @@ die() {
 
 note() { echo "[${0##*/}] $*"; }
 
+# The proxy, which sudo takes out of the environment.
+PROXY=(${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"})
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
     elif command -v sudo >/dev/null; then
-        sudo -- "$@"
+        sudo -- env "${PROXY[@]}" "$@"
     else
         die "root is needed for '$1': run this as root, or install sudo"
     fi

@@ -2,17 +2,34 @@
 //! The device node: a misc device for each controller, whose operations end in safe functions of
 //! [`crate::chardev`].
 
-use super::mm::{AddressSpace, Area, Fault};
+use super::{
+    mm::{AddressSpace, Area, Fault, FaultError},
+    shim,
+    uring::Command,
+};
 use crate::{chardev, client::Client, controller::Xio};
 use core::{ffi::CStr, fmt::Write};
 use kernel::{bindings, error::to_result, ffi, prelude::*, sync::Arc, types::Opaque};
 
 /// A table of function pointers, which the kernel only reads.
 #[repr(transparent)]
-pub(crate) struct Sync<T>(pub(crate) T);
+pub(super) struct Sync<T>(T);
 
-// SAFETY: Nobody writes to it.
+// SAFETY: Nobody writes to it, and what it points at may be used from any thread (see `new`).
 unsafe impl<T> core::marker::Sync for Sync<T> {}
+
+impl<T> Sync<T> {
+    /// # Safety
+    ///
+    /// What the table points at may be used from any thread.
+    pub(super) const unsafe fn new(table: T) -> Self {
+        Self(table)
+    }
+
+    pub(super) const fn get(&self) -> *const T {
+        &raw const self.0
+    }
+}
 
 /// A device node.
 #[pin_data]
@@ -61,7 +78,7 @@ impl Node {
         unsafe {
             (*misc).minor = bindings::MISC_DYNAMIC_MINOR as i32;
             (*misc).name = xio.node().name().as_char_ptr();
-            (*misc).fops = &FILE_OPERATIONS.0;
+            (*misc).fops = FILE_OPERATIONS.get();
             (*misc).parent = parent.as_raw();
             (*misc).mode = 0o660;
             to_result(bindings::misc_register(misc))
@@ -79,7 +96,7 @@ impl Node {
     }
 }
 
-static FILE_OPERATIONS: Sync<bindings::file_operations> = Sync({
+static FILE_OPERATIONS: Sync<bindings::file_operations> = {
     let mut table: bindings::file_operations = pin_init::zeroed();
     table.owner = <crate::Module as kernel::ModuleMetadata>::THIS_MODULE.as_ptr();
     table.open = Some(open);
@@ -87,15 +104,18 @@ static FILE_OPERATIONS: Sync<bindings::file_operations> = Sync({
     table.unlocked_ioctl = Some(ioctl);
     table.compat_ioctl = bindings::compat_ptr_ioctl;
     table.mmap = Some(mmap);
+    table.uring_cmd = Some(uring_cmd);
     table.llseek = Some(bindings::noop_llseek);
-    table
-});
+    // SAFETY: Functions that may be called from any thread, and the module.
+    unsafe { Sync::new(table) }
+};
 
-pub(super) static VM_OPERATIONS: Sync<bindings::vm_operations_struct> = Sync({
+pub(super) static VM_OPERATIONS: Sync<bindings::vm_operations_struct> = {
     let mut table: bindings::vm_operations_struct = pin_init::zeroed();
     table.fault = Some(fault);
-    table
-});
+    // SAFETY: A function that may be called from any thread.
+    unsafe { Sync::new(table) }
+};
 
 fn to_errno(result: Result) -> ffi::c_int {
     result.map_or_else(|e| e.to_errno(), |()| 0)
@@ -154,6 +174,39 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
     to_errno(chardev::mmap(client, &area))
 }
 
+unsafe extern "C" fn uring_cmd(cmd: *mut bindings::io_uring_cmd, issue_flags: ffi::c_uint) -> ffi::c_int {
+    // SAFETY: The command is alive during the call, and so is its file.
+    let (client, op, argument) = unsafe {
+        (
+            client(shim::rocm_xio_uring_file(cmd)),
+            shim::rocm_xio_uring_op(cmd),
+            shim::rocm_xio_uring_argument(cmd),
+        )
+    };
+    // SAFETY: These only look at the flags.
+    let (cancel, must_not_block) = unsafe {
+        (shim::rocm_xio_uring_is_cancel(issue_flags), shim::rocm_xio_uring_must_not_block(issue_flags))
+    };
+    if cancel {
+        chardev::uring_cancel(client, cmd as usize);
+        return 0;
+    }
+    if must_not_block {
+        // io_uring calls again from a thread that may wait for locks.
+        return EAGAIN.to_errno();
+    }
+    // SAFETY: Just issued; marked before anybody can complete it, and without a lock that cancelling takes.
+    let command = unsafe {
+        shim::rocm_xio_uring_mark_cancelable(cmd, issue_flags);
+        Command::new(cmd)
+    };
+    if let Err((e, command)) = chardev::uring_submit(client, op, argument as usize, command) {
+        // Not by the return value: a command that is marked must be completed, else it stays among the marked ones.
+        command.fail(e, issue_flags);
+    }
+    -(bindings::EIOCBQUEUED as i32)
+}
+
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     // SAFETY: The area holds its file, which was opened by `open`.
     let client = unsafe { client((*(*vmf).__bindgen_anon_1.vma).vm_file) };
@@ -161,7 +214,8 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     let fault = unsafe { Fault::new(vmf) };
     let reason = match chardev::fault(client, &fault) {
         Ok(()) => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
-        Err(_) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+        Err(FaultError::NotThere) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+        Err(FaultError::NoMemory) => bindings::vm_fault_reason_VM_FAULT_OOM,
     };
     reason as bindings::vm_fault_t
 }

@@ -34,6 +34,12 @@ impl DmaDevice {
         self.0
     }
 
+    /// Lets the device start transfers, or keeps it from that.
+    pub(crate) fn set_master(&self, on: bool) {
+        // SAFETY: By the type invariant the device is bound, and it is a PCI device.
+        unsafe { shim::rocm_xio_set_master(self.0, on) };
+    }
+
     /// NUMA node, -1 when unknown.
     pub(crate) fn node(&self) -> i32 {
         // SAFETY: By the type invariant the device is there.
@@ -59,42 +65,48 @@ impl Access {
     }
 }
 
-/// Pages that the device reaches, by addresses of its own.
+/// Pages that the device reaches, by addresses of its own. Whoever holds it keeps the pages.
 ///
 /// # Invariants
 ///
 /// `table` is mapped for `dev` in the direction of `access`; `addrs` has the address of each page.
-pub(crate) struct DmaMemory {
+pub(super) struct Mapping {
     table: KBox<Opaque<bindings::sg_table>>,
     addrs: KVVec<u64>,
     access: Access,
     dev: DmaDevice,
-    // Dropped last, after the device lost its mapping in `drop`.
-    pages: Pages,
 }
 
 // SAFETY: The table is used only here.
-unsafe impl Send for DmaMemory {}
+unsafe impl Send for Mapping {}
 // SAFETY: Shared access does not change the table.
-unsafe impl Sync for DmaMemory {}
+unsafe impl Sync for Mapping {}
 
-impl DmaMemory {
+impl Mapping {
     /// Maps pages.
-    pub(crate) fn map(dev: DmaDevice, pages: Pages, access: Access) -> Result<Self> {
-        let count = pages.len();
-        let addrs = KVVec::zeroed(count, GFP_KERNEL)?;
+    ///
+    /// # Safety
+    ///
+    /// `pages` are `count` pages that stay until the result is dropped.
+    pub(super) unsafe fn new(
+        dev: DmaDevice,
+        pages: *mut *mut bindings::page,
+        count: usize,
+        access: Access,
+    ) -> Result<Self> {
+        let addrs = KVVec::zeroed(count, GFP_KERNEL_ACCOUNT)?;
         let table = KBox::new(Opaque::<bindings::sg_table>::zeroed(), GFP_KERNEL)?;
         let len = count.checked_mul(nvme_kv::PAGE_SIZE).ok_or(EINVAL)?;
-        // SAFETY: `pages` has `count` pages, and keeps them as long as the table.
+        // SAFETY: There are `count` pages. Neighbours are joined, so huge pages make few segments.
         to_result(unsafe {
             bindings::sg_alloc_table_from_pages_segment(
                 table.get(),
-                pages.as_ptr(),
+                pages,
                 u32::try_from(count)?,
                 0,
                 len,
                 u32::MAX & !0xfff,
-                bindings::GFP_KERNEL,
+                bindings::GFP_KERNEL_ACCOUNT,
             )
         })?;
         // SAFETY: The table was just made, the device is bound.
@@ -105,7 +117,7 @@ impl DmaMemory {
             return Err(e);
         }
         // INVARIANT: Mapped above; the addresses are filled in next.
-        let mut this = Self { table, addrs, access, dev, pages };
+        let mut this = Self { table, addrs, access, dev };
         // SAFETY: The table is mapped, `addrs` has room for `count` addresses.
         let found = unsafe { shim::rocm_xio_dma_addrs(this.table.get(), this.addrs.as_mut_ptr(), count) };
         // SAFETY: The table is mapped for the device.
@@ -121,6 +133,38 @@ impl DmaMemory {
         }
     }
 
+    /// The device's address of each page.
+    pub(super) fn addrs(&self) -> &[u64] {
+        &self.addrs
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the table is mapped and the device bound. The flush comes before
+        // the pages go: a lazy domain keeps translating what was unmapped.
+        unsafe {
+            bindings::dma_unmap_sgtable(self.dev.as_raw(), self.table.get(), self.access.direction(), 0);
+            shim::rocm_xio_iommu_flush(self.dev.as_raw());
+            bindings::sg_free_table(self.table.get());
+        }
+    }
+}
+
+/// Pages of our own that the device reaches.
+pub(crate) struct DmaMemory {
+    // Dropped first: the device loses the pages before they go.
+    mapping: Mapping,
+    pages: Pages,
+}
+
+impl DmaMemory {
+    fn map(dev: DmaDevice, pages: Pages, access: Access) -> Result<Self> {
+        // SAFETY: `pages` is kept until the mapping is dropped.
+        let mapping = unsafe { Mapping::new(dev, pages.as_ptr(), pages.len(), access)? };
+        Ok(Self { mapping, pages })
+    }
+
     /// New scattered pages.
     pub(crate) fn scattered(dev: DmaDevice, count: usize, access: Access) -> Result<Self> {
         Self::map(dev, Pages::scattered(dev.node(), count)?, access)
@@ -131,7 +175,7 @@ impl DmaMemory {
         let pages = Pages::contiguous(dev.node(), bytes.div_ceil(nvme_kv::PAGE_SIZE))?;
         let this = Self::map(dev, pages, access)?;
         let mut expected = this.addr(0)?;
-        for addr in &this.addrs {
+        for addr in this.addrs() {
             if *addr != expected {
                 return Err(ENOMEM);
             }
@@ -140,9 +184,14 @@ impl DmaMemory {
         Ok(this)
     }
 
+    /// The device's address of each page.
+    pub(crate) fn addrs(&self) -> &[u64] {
+        self.mapping.addrs()
+    }
+
     /// The device's address of a page.
     pub(crate) fn addr(&self, page: usize) -> Result<u64> {
-        self.addrs.get(page).copied().ok_or(EINVAL)
+        self.addrs().get(page).copied().ok_or(EINVAL)
     }
 
     /// The pages.
@@ -155,17 +204,5 @@ impl Deref for DmaMemory {
     type Target = Pages;
     fn deref(&self) -> &Pages {
         &self.pages
-    }
-}
-
-impl Drop for DmaMemory {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant the table is mapped and the device bound. The flush comes before
-        // the pages go (they are a field): a lazy domain keeps translating what was unmapped.
-        unsafe {
-            bindings::dma_unmap_sgtable(self.dev.as_raw(), self.table.get(), self.access.direction(), 0);
-            shim::rocm_xio_iommu_flush(self.dev.as_raw());
-            bindings::sg_free_table(self.table.get());
-        }
     }
 }

@@ -32,6 +32,12 @@ impl Event {
         unsafe { bindings::complete(self.inner.get()) };
     }
 
+    /// Forgets signals that nobody waited for.
+    pub(crate) fn reset(&self) {
+        // SAFETY: Initialised in `new`; a signal at the same moment is as good as one a moment before.
+        unsafe { (&raw mut (*self.inner.get()).done).write_volatile(0) };
+    }
+
     /// Waits for a signal, at most so long. Whether one came is of no use: the caller looks for itself.
     pub(crate) fn wait(&self, ms: u32) {
         // SAFETY: Initialised in `new`; the caller can sleep.

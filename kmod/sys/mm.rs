@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Mappings: areas being set up, page faults, and revocation.
 
-use super::shim;
+use super::{
+    pages::Pages,
+    pci::DoorbellPage,
+    shim,
+};
 use kernel::{
     bindings,
     error::{from_err_ptr, to_result},
@@ -125,7 +129,7 @@ impl Area<'_> {
         let vma = self.0.as_ptr();
         // SAFETY: By the type invariant nobody else uses the area; its operations are static.
         unsafe {
-            (*vma).vm_ops = &super::chardev::VM_OPERATIONS.0;
+            (*vma).vm_ops = super::chardev::VM_OPERATIONS.get();
             if kind == Kind::Registers {
                 self.0.set_io();
                 (*vma).__bindgen_anon_2.vm_flags |= bindings::VM_PFNMAP as bindings::vm_flags_t;
@@ -145,8 +149,13 @@ impl Area<'_> {
 /// The fault is being handled by this thread.
 pub(crate) struct Fault<'a>(&'a mut bindings::vm_fault);
 
-/// The fault can not be served: the process gets SIGBUS.
-pub(crate) struct BusError;
+/// Why a fault can not be served.
+pub(crate) enum FaultError {
+    /// Nothing is there: the process gets SIGBUS.
+    NotThere,
+    /// There is no memory for page tables.
+    NoMemory,
+}
 
 impl Fault<'_> {
     /// # Safety
@@ -173,35 +182,52 @@ impl Fault<'_> {
         (end - (self.0.__bindgen_anon_1.address as usize & !0xfff)) >> 12
     }
 
-    /// Inserts pages from the one that faulted on; `page` gives them by their distance from it. Only the
-    /// first must succeed, the others save faults.
-    pub(crate) fn insert(&self, page: impl Fn(usize) -> Option<*mut bindings::page>) -> Result<(), BusError> {
+    /// Whether the area was set up for this kind of pages.
+    fn is(&self, kind: Kind) -> bool {
+        // SAFETY: A valid area.
+        let flags = unsafe { (*self.vma()).__bindgen_anon_2.vm_flags };
+        let registers = flags & bindings::VM_PFNMAP as bindings::vm_flags_t != 0;
+        registers == (kind == Kind::Registers)
+    }
+
+    /// Inserts pages of memory, from the one that faulted on, which is number `first`. Only that one must succeed, the others
+    /// save faults.
+    pub(crate) fn insert(&self, pages: &Pages, first: usize) -> Result<(), FaultError> {
         const AHEAD: usize = 64;
+        if !self.is(Kind::Memory) || pages.page(first).is_none() {
+            return Err(FaultError::NotThere);
+        }
         let address = self.0.__bindgen_anon_1.address as usize & !0xfff;
         for n in 0..self.pages_to_end().min(AHEAD) {
-            let Some(page) = page(n) else { break };
-            // SAFETY: The area has VM_MIXEDMAP, and the page is a counted one that the caller keeps.
+            let Some(page) = pages.page(first + n) else { break };
+            // SAFETY: The area has VM_MIXEDMAP, and the page is a counted one.
             let inserted = unsafe { bindings::vm_insert_page(self.vma(), address + n * 4096, page) };
             match to_result(inserted) {
                 Ok(()) => {}
                 // Another thread was faster.
                 Err(e) if e == EBUSY => {}
                 Err(_) if n > 0 => break,
-                Err(_) => return Err(BusError),
+                Err(e) if e == ENOMEM => return Err(FaultError::NoMemory),
+                Err(_) => return Err(FaultError::NotThere),
             }
         }
-        page(0).map(|_| ()).ok_or(BusError)
+        Ok(())
     }
 
-    /// Inserts a page of device registers.
-    pub(crate) fn insert_registers(&self, physical: u64) -> Result<(), BusError> {
+    /// Inserts a page of doorbells.
+    pub(crate) fn insert_doorbells(&self, page: &DoorbellPage) -> Result<(), FaultError> {
+        if !self.is(Kind::Registers) {
+            return Err(FaultError::NotThere);
+        }
         let address = self.0.__bindgen_anon_1.address & !0xfff;
-        // SAFETY: The area has VM_PFNMAP and is shared.
-        let result = unsafe { bindings::vmf_insert_pfn(self.vma(), address, (physical >> 12) as usize) };
-        if result as u32 & bindings::vm_fault_reason_VM_FAULT_NOPAGE as u32 != 0 {
+        // SAFETY: The area has VM_PFNMAP and is shared; the page holds doorbells only.
+        let result = unsafe { bindings::vmf_insert_pfn(self.vma(), address, page.pfn()) } as u32;
+        if result & bindings::vm_fault_reason_VM_FAULT_NOPAGE as u32 != 0 {
             Ok(())
+        } else if result & bindings::vm_fault_reason_VM_FAULT_OOM as u32 != 0 {
+            Err(FaultError::NoMemory)
         } else {
-            Err(BusError)
+            Err(FaultError::NotThere)
         }
     }
 }

@@ -3,6 +3,7 @@
 //! the C shim. Each submodule gives out a type that is safe to use.
 
 pub(crate) mod chardev;
+pub(crate) mod debugfs;
 pub(crate) mod dma;
 pub(crate) mod event;
 pub(crate) mod iommu;
@@ -10,4 +11,6 @@ pub(crate) mod mm;
 pub(crate) mod pages;
 pub(crate) mod params;
 pub(crate) mod pci;
+pub(crate) mod pin;
 mod shim;
+pub(crate) mod uring;

@@ -33,10 +33,15 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// Pages in blocks as large as can be had.
     pub(crate) fn scattered(node: i32, count: usize) -> Result<Self> {
-        let mut this = Self { pages: KVVec::with_capacity(count, GFP_KERNEL)? };
+        let mut this = Self { pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)? };
+        let mut order = MAX_ORDER;
         while this.pages.len() < count {
-            let mut order = (count - this.pages.len()).ilog2().min(MAX_ORDER);
-            while this.add_block(node, order, 1 << order).is_err() {
+            if kernel::current!().signal_pending() {
+                return Err(EINTR);
+            }
+            order = order.min((count - this.pages.len()).ilog2());
+            // Once blocks of a size have run out, smaller ones do.
+            while this.add_block(node, order, true, 1 << order).is_err() {
                 order = order.checked_sub(1).ok_or(ENOMEM)?;
             }
         }
@@ -45,16 +50,17 @@ impl Pages {
 
     /// Pages that follow one another in physical memory.
     pub(crate) fn contiguous(node: i32, count: usize) -> Result<Self> {
-        let mut this = Self { pages: KVVec::with_capacity(count, GFP_KERNEL)? };
+        let mut this = Self { pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)? };
         let order = count.checked_next_power_of_two().ok_or(EINVAL)?.ilog2();
-        this.add_block(node, order, count)?;
+        this.add_block(node, order, false, count)?;
         Ok(this)
     }
 
-    /// Adds the first `keep` pages of a new block of `1 << order`; there is capacity for them.
-    fn add_block(&mut self, node: i32, order: u32, keep: usize) -> Result {
+    /// Adds the first `keep` pages of a new block of `1 << order`; there is capacity for them. No effort is made
+    /// for an `optional` one.
+    fn add_block(&mut self, node: i32, order: u32, optional: bool, keep: usize) -> Result {
         // SAFETY: Any node and order may be asked for; too large an order is refused by the allocator.
-        let first = NonNull::new(unsafe { shim::rocm_xio_alloc_pages(node, order) }).ok_or(ENOMEM)?;
+        let first = NonNull::new(unsafe { shim::rocm_xio_alloc_pages(node, order, optional) }).ok_or(ENOMEM)?;
         for n in 0..1usize << order {
             // SAFETY: The block has `1 << order` pages.
             let page = unsafe { shim::rocm_xio_page_after(first.as_ptr(), n) };

@@ -23,6 +23,19 @@ pub(crate) fn unsafe_direct() -> bool {
     unsafe { shim::rocm_xio_unsafe_direct() }
 }
 
+/// Limit on the queues of one client.
+pub(crate) fn max_client_queues() -> u32 {
+    // SAFETY: Only reads the parameter.
+    unsafe { shim::rocm_xio_max_client_queues() }
+}
+
+/// Limit on the memory of all clients of one user in bytes.
+pub(crate) fn max_user_memory() -> u64 {
+    // SAFETY: Only reads the parameter.
+    let mb = unsafe { shim::rocm_xio_max_user_mb() };
+    u64::from(mb) << 20
+}
+
 /// Limit on the memory of one client in bytes.
 pub(crate) fn max_client_memory() -> u64 {
     // SAFETY: Only reads the parameter.

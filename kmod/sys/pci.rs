@@ -59,6 +59,10 @@ impl Drop for Enabled {
 ///
 /// The result is dropped before the device is unbound.
 pub(crate) unsafe fn map_bar0(pdev: &pci::Device<Core<'_>>) -> Result<Bar0> {
+    // SAFETY: A valid device.
+    if !unsafe { shim::rocm_xio_has_memory_bar(raw(pdev), 0) } {
+        return Err(ENODEV);
+    }
     let bar = pdev.iomap_region_sized::<MIN_BAR>(0, c"rocm_xio")?;
     // SAFETY: Only the lifetime changes; the caller drops it in time.
     Ok(unsafe { core::mem::transmute::<pci::Bar<'_, MIN_BAR>, Bar0>(bar) })
@@ -73,6 +77,12 @@ pub(crate) struct Address {
     pub(crate) function: u8,
 }
 
+impl kernel::fmt::Display for Address {
+    fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
 /// The PCI address of a device.
 pub(crate) fn address(pdev: &pci::Device<Core<'_>>) -> Address {
     let raw = raw(pdev);
@@ -82,9 +92,45 @@ pub(crate) fn address(pdev: &pci::Device<Core<'_>>) -> Address {
     Address { domain, bus, device: (devfn >> 3 & 0x1f) as u8, function: (devfn & 7) as u8 }
 }
 
-/// Number of the first 4 KiB page of BAR 0, from page 1 on, that holds part of the MSI-X table or pending
-/// bits, and so must never be mapped; `None` when there is no such page.
-pub(crate) fn first_msix_page(pdev: &pci::Device<Core<'_>>) -> Option<usize> {
+/// Whether the function is an NVMe controller. (With driver_override root can give us anything.)
+pub(crate) fn is_nvme(pdev: &pci::Device<Core<'_>>) -> bool {
+    // SAFETY: A valid device.
+    unsafe { (*raw(pdev)).class == 0x010802 }
+}
+
+/// The pages of BAR 0 that hold doorbells and nothing that must not be mapped.
+pub(crate) struct Doorbells {
+    bar0: u64,
+    /// Numbers of the pages.
+    pages: core::ops::Range<usize>,
+}
+
+/// A page of doorbells.
+pub(crate) struct DoorbellPage(u64);
+
+impl DoorbellPage {
+    pub(super) fn pfn(&self) -> usize {
+        (self.0 >> 12) as usize
+    }
+}
+
+impl Doorbells {
+    pub(crate) fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
+        let whole = (pdev.resource_len(0)? / nvme_kv::PAGE_SIZE as u64) as usize;
+        let end = first_msix_page(pdev).map_or(whole, |page| page.min(whole));
+        // Page 0 has the registers.
+        Ok(Self { bar0: pdev.resource_start(0)?, pages: 1..end })
+    }
+
+    /// The page of the doorbell at an offset in BAR 0; `None` when it may not be mapped.
+    pub(crate) fn page(&self, offset: usize) -> Option<DoorbellPage> {
+        let page = offset / nvme_kv::PAGE_SIZE;
+        self.pages.contains(&page).then(|| DoorbellPage(self.bar0 + (page * nvme_kv::PAGE_SIZE) as u64))
+    }
+}
+
+/// Number of the first page of BAR 0, from page 1 on, that holds part of the MSI-X table or pending bits.
+fn first_msix_page(pdev: &pci::Device<Core<'_>>) -> Option<usize> {
     let raw = raw(pdev);
     // SAFETY: A valid device.
     let cap = unsafe { bindings::pci_find_capability(raw, bindings::PCI_CAP_ID_MSIX as i32) };
@@ -93,21 +139,18 @@ pub(crate) fn first_msix_page(pdev: &pci::Device<Core<'_>>) -> Option<usize> {
     }
     let read = |at: u32| {
         let mut value = 0;
+        let at = (u32::from(cap) + at) as i32;
         // SAFETY: A valid device, and memory for the value.
-        let failed =
-            unsafe { bindings::pci_read_config_dword(raw, (u32::from(cap) + at) as i32, &mut value) };
-        // A device that does not answer gives the careful result: everything is MSI-X.
-        if failed == 0 {
-            value
-        } else {
-            0
-        }
+        let failed = unsafe { bindings::pci_read_config_dword(raw, at, &mut value) };
+        (failed == 0).then_some(value)
     };
-    let entries = (read(0) >> 16 & 0x7ff) as usize + 1;
-    let structures = [
-        (read(bindings::PCI_MSIX_TABLE), entries * 16),
-        (read(bindings::PCI_MSIX_PBA), entries.div_ceil(64) * 8),
-    ];
+    let (control, table, pending) = (read(0), read(bindings::PCI_MSIX_TABLE), read(bindings::PCI_MSIX_PBA));
+    let (Some(control), Some(table), Some(pending)) = (control, table, pending) else {
+        // A device that does not answer: nothing may be mapped.
+        return Some(1);
+    };
+    let entries = (control >> 16 & 0x7ff) as usize + 1;
+    let structures = [(table, entries * 16), (pending, entries.div_ceil(64) * 8)];
     let in_bar0 = structures.into_iter().filter(|(at, _)| at & 7 == 0);
     let pages = in_bar0.filter_map(|(at, len)| {
         let start = (at & !7) as usize;
@@ -145,12 +188,13 @@ pub(crate) mod adapter {
     struct Handlers<T>(core::marker::PhantomData<T>);
 
     impl<T: Callbacks> Handlers<T> {
-        const TABLE: &'static Sync<bindings::pci_error_handlers> = &Sync({
+        const TABLE: &'static Sync<bindings::pci_error_handlers> = &{
             let mut table: bindings::pci_error_handlers = pin_init::zeroed();
             table.reset_prepare = Some(reset_prepare::<T>);
             table.reset_done = Some(reset_done::<T>);
-            table
-        });
+            // SAFETY: Functions that may be called from any thread.
+            unsafe { Sync::new(table) }
+        };
     }
 
     /// # Safety
@@ -191,7 +235,7 @@ pub(crate) mod adapter {
         ) -> Result {
             // SAFETY: The driver is not registered yet; the tables are static.
             unsafe {
-                (*driver.get()).err_handler = &Handlers::<T>::TABLE.0;
+                (*driver.get()).err_handler = Handlers::<T>::TABLE.get();
                 (*driver.get()).shutdown = Some(shutdown::<T>);
                 <pci::Adapter<T> as driver::RegistrationOps>::register(driver, name, module)
             }

@@ -2,11 +2,19 @@
 /*
  * What C keeps in macros and inline functions, and module parameters of kinds that the Rust macro lacks.
  */
+#include <linux/capability.h>
+#include <linux/debugfs.h>
+#include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
+#include <linux/io_uring/cmd.h>
 #include <linux/iommu.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/security.h>
+#include <linux/seq_file.h>
 
 #include "shim.h"
 
@@ -21,9 +29,21 @@ static bool unsafe_direct;
 module_param_unsafe(unsafe_direct, bool, 0444);
 MODULE_PARM_DESC(unsafe_direct, "give direct queues to everybody who may open the device, also where no IOMMU confines it: such a client can read and write all of memory");
 
+static bool unsafe_interrupts;
+module_param_unsafe(unsafe_interrupts, bool, 0444);
+MODULE_PARM_DESC(unsafe_interrupts, "give direct queues also where interrupts are not remapped: such a client can raise any interrupt");
+
 static unsigned int max_client_mb = 1024;
 module_param(max_client_mb, uint, 0444);
 MODULE_PARM_DESC(max_client_mb, "limit on the memory of one client in MiB");
+
+static unsigned int max_user_mb = 4096;
+module_param(max_user_mb, uint, 0444);
+MODULE_PARM_DESC(max_user_mb, "limit on the memory of all clients of one user on a controller in MiB");
+
+static unsigned int max_client_queues = 16;
+module_param(max_client_queues, uint, 0444);
+MODULE_PARM_DESC(max_client_queues, "limit on the queues of one client");
 
 int rocm_xio_claim(void)
 {
@@ -42,6 +62,16 @@ bool rocm_xio_unsafe_direct(void)
 u32 rocm_xio_max_client_mb(void)
 {
 	return max_client_mb;
+}
+
+u32 rocm_xio_max_user_mb(void)
+{
+	return max_user_mb;
+}
+
+u32 rocm_xio_max_client_queues(void)
+{
+	return max_client_queues;
 }
 
 bool rocm_xio_has_driver_override(struct device *dev)
@@ -65,13 +95,16 @@ int rocm_xio_numa_node(struct device *dev)
 }
 
 /* Pages of a block are split, so that each is counted, mapped and freed by itself. */
-struct page *rocm_xio_alloc_pages(int node, unsigned int order)
+struct page *rocm_xio_alloc_pages(int node, unsigned int order, bool optional)
 {
 	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
 	struct page *page;
 
 	if (order)
 		gfp |= __GFP_NOWARN | __GFP_NORETRY;
+	/* Large blocks are taken where they are, never made. */
+	if (order && optional)
+		gfp &= ~__GFP_DIRECT_RECLAIM;
 	page = alloc_pages_node(node, gfp, order);
 	if (page && order)
 		split_page(page, order);
@@ -96,6 +129,10 @@ struct page *rocm_xio_page_after(struct page *page, size_t n)
 
 bool rocm_xio_dma_is_coherent(struct device *dev, struct sg_table *sgt)
 {
+#ifdef CONFIG_DMA_API_DEBUG
+	/* There every mapping is said to need a sync, so that the debugging code sees it. */
+	return dev_is_dma_coherent(dev);
+#else
 	struct scatterlist *sg;
 	int i;
 
@@ -103,6 +140,7 @@ bool rocm_xio_dma_is_coherent(struct device *dev, struct sg_table *sgt)
 		if (dma_need_sync(dev, sg_dma_address(sg)))
 			return false;
 	return true;
+#endif
 }
 
 size_t rocm_xio_dma_addrs(struct sg_table *sgt, u64 *addrs, size_t n)
@@ -135,4 +173,159 @@ pgprot_t rocm_xio_pgprot_uncached(pgprot_t prot)
 unsigned long rocm_xio_msecs_to_jiffies(unsigned int ms)
 {
 	return msecs_to_jiffies(ms);
+}
+
+/* Long-term pins count in mm->pinned_vm, as those of RDMA and io_uring do. */
+bool rocm_xio_account_pinned(struct mm_struct *mm, u64 pages)
+{
+	u64 limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	u64 pinned = atomic64_add_return(pages, &mm->pinned_vm);
+
+	if (pinned <= limit || capable(CAP_IPC_LOCK))
+		return true;
+	atomic64_sub(pages, &mm->pinned_vm);
+	return false;
+}
+
+void rocm_xio_unaccount_pinned(struct mm_struct *mm, u64 pages)
+{
+	atomic64_sub(pages, &mm->pinned_vm);
+}
+
+/* What an io_uring command keeps until it is done. */
+struct rocm_xio_uring {
+	void *data;
+	int (*finish)(void *data, bool dead);
+};
+
+u32 rocm_xio_uring_op(struct io_uring_cmd *cmd)
+{
+	return cmd->cmd_op;
+}
+
+u64 rocm_xio_uring_argument(struct io_uring_cmd *cmd)
+{
+	return READ_ONCE(*io_uring_sqe_cmd(cmd->sqe, u64));
+}
+
+struct file *rocm_xio_uring_file(struct io_uring_cmd *cmd)
+{
+	return cmd->file;
+}
+
+bool rocm_xio_uring_must_not_block(unsigned int issue_flags)
+{
+	return issue_flags & IO_URING_F_NONBLOCK;
+}
+
+bool rocm_xio_uring_is_cancel(unsigned int issue_flags)
+{
+	return issue_flags & IO_URING_F_CANCEL;
+}
+
+void rocm_xio_uring_mark_cancelable(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	io_uring_cmd_mark_cancelable(cmd, issue_flags);
+}
+
+void rocm_xio_uring_fail(struct io_uring_cmd *cmd, int error, unsigned int issue_flags)
+{
+	io_uring_cmd_done(cmd, error, issue_flags);
+}
+
+static void rocm_xio_uring_task_work(struct io_tw_req tw_req, io_tw_token_t tw)
+{
+	struct io_uring_cmd *cmd = io_uring_cmd_from_tw(tw_req);
+	struct rocm_xio_uring *kept = io_uring_cmd_to_pdu(cmd, struct rocm_xio_uring);
+	int ret = kept->finish(kept->data, tw.cancel);
+
+	io_uring_cmd_done(cmd, ret, IO_URING_CMD_TASK_WORK_ISSUE_FLAGS);
+}
+
+/* Runs finish(data) in the task that issued the command, then completes it. */
+void rocm_xio_uring_complete(struct io_uring_cmd *cmd, void *data, int (*finish)(void *data, bool dead))
+{
+	struct rocm_xio_uring *kept = io_uring_cmd_to_pdu(cmd, struct rocm_xio_uring);
+
+	kept->data = data;
+	kept->finish = finish;
+	io_uring_cmd_complete_in_task(cmd, rocm_xio_uring_task_work);
+}
+
+static int rocm_xio_count_device(struct device *dev, void *count)
+{
+	++*(unsigned int *)count;
+	return 0;
+}
+
+/* What, beside translation, vfio asks of an IOMMU before it lets user space program a device. */
+u32 rocm_xio_iommu_gaps(struct device *dev)
+{
+	struct iommu_group *group = iommu_group_get(dev);
+	struct iommu_resv_region *region;
+	unsigned int devices = 0;
+	LIST_HEAD(regions);
+	u32 gaps = 0;
+
+	if (!group)
+		return ROCM_XIO_GAP_GROUP | ROCM_XIO_GAP_INTERRUPTS;
+	iommu_group_for_each_dev(group, &devices, rocm_xio_count_device);
+	if (devices != 1)
+		gaps |= ROCM_XIO_GAP_GROUP;
+	if (!unsafe_interrupts && !iommu_group_has_isolated_msi(group))
+		gaps |= ROCM_XIO_GAP_INTERRUPTS;
+	iommu_get_resv_regions(dev, &regions);
+	list_for_each_entry(region, &regions, list)
+		if (region->type == IOMMU_RESV_DIRECT)
+			gaps |= ROCM_XIO_GAP_RESERVED;
+	iommu_put_resv_regions(dev, &regions);
+	iommu_group_put(group);
+	return gaps;
+}
+
+/* A device that nothing confines reaches all of memory: not in a locked-down kernel, and not without a trace. */
+int rocm_xio_use_unconfined(void)
+{
+	int err = security_locked_down(LOCKDOWN_PCI_ACCESS);
+
+	if (err)
+		return err;
+	pr_warn_once("rocm_xio: direct queues of a device that no IOMMU confines are in use\n");
+	add_taint(TAINT_USER, LOCKDEP_STILL_OK);
+	return 0;
+}
+
+void rocm_xio_set_master(struct device *dev, bool on)
+{
+	if (on)
+		pci_set_master(to_pci_dev(dev));
+	else
+		pci_clear_master(to_pci_dev(dev));
+}
+
+bool rocm_xio_has_memory_bar(struct pci_dev *pdev, int bar)
+{
+	return pci_resource_flags(pdev, bar) & IORESOURCE_MEM;
+}
+
+static int rocm_xio_counters_show(struct seq_file *m, void *unused)
+{
+	rocm_xio_counters(m, m->private);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(rocm_xio_counters);
+
+/* A file of C, since those of Rust do not keep the module while they are open. */
+struct dentry *rocm_xio_debugfs_create(const char *name, void *xio)
+{
+	struct dentry *dir = debugfs_create_dir(name, NULL);
+
+	debugfs_create_file("counters", 0400, dir, xio, &rocm_xio_counters_fops);
+	return dir;
+}
+
+/* Waits for readers. */
+void rocm_xio_debugfs_remove(struct dentry *dir)
+{
+	debugfs_remove(dir);
 }

@@ -10,11 +10,13 @@ extern "C" {
     pub(super) fn rocm_xio_claim() -> ffi::c_int;
     pub(super) fn rocm_xio_unsafe_direct() -> bool;
     pub(super) fn rocm_xio_max_client_mb() -> u32;
+    pub(super) fn rocm_xio_max_user_mb() -> u32;
+    pub(super) fn rocm_xio_max_client_queues() -> u32;
     pub(super) fn rocm_xio_has_driver_override(dev: *mut bindings::device) -> bool;
     pub(super) fn rocm_xio_pci_domain(pdev: *mut bindings::pci_dev) -> u32;
     pub(super) fn rocm_xio_pci_bus(pdev: *mut bindings::pci_dev) -> u8;
     pub(super) fn rocm_xio_numa_node(dev: *mut bindings::device) -> ffi::c_int;
-    pub(super) fn rocm_xio_alloc_pages(node: ffi::c_int, order: ffi::c_uint) -> *mut bindings::page;
+    pub(super) fn rocm_xio_alloc_pages(node: ffi::c_int, order: ffi::c_uint, optional: bool) -> *mut bindings::page;
     pub(super) fn rocm_xio_put_page(page: *mut bindings::page);
     pub(super) fn rocm_xio_page_address(page: *mut bindings::page) -> *mut ffi::c_void;
     pub(super) fn rocm_xio_page_after(page: *mut bindings::page, n: usize) -> *mut bindings::page;
@@ -23,6 +25,33 @@ extern "C" {
     pub(super) fn rocm_xio_iommu_flush(dev: *mut bindings::device);
     pub(super) fn rocm_xio_pgprot_uncached(prot: bindings::pgprot_t) -> bindings::pgprot_t;
     pub(super) fn rocm_xio_msecs_to_jiffies(ms: ffi::c_uint) -> ffi::c_ulong;
+    pub(super) fn rocm_xio_account_pinned(mm: *mut bindings::mm_struct, pages: u64) -> bool;
+    pub(super) fn rocm_xio_unaccount_pinned(mm: *mut bindings::mm_struct, pages: u64);
+    pub(super) fn rocm_xio_uring_op(cmd: *mut bindings::io_uring_cmd) -> u32;
+    pub(super) fn rocm_xio_uring_argument(cmd: *mut bindings::io_uring_cmd) -> u64;
+    pub(super) fn rocm_xio_uring_file(cmd: *mut bindings::io_uring_cmd) -> *mut bindings::file;
+    pub(super) fn rocm_xio_uring_must_not_block(issue_flags: ffi::c_uint) -> bool;
+    pub(super) fn rocm_xio_uring_is_cancel(issue_flags: ffi::c_uint) -> bool;
+    pub(super) fn rocm_xio_uring_mark_cancelable(cmd: *mut bindings::io_uring_cmd, issue_flags: ffi::c_uint);
+    pub(super) fn rocm_xio_uring_fail(
+        cmd: *mut bindings::io_uring_cmd,
+        error: ffi::c_int,
+        issue_flags: ffi::c_uint,
+    );
+    pub(super) fn rocm_xio_uring_complete(
+        cmd: *mut bindings::io_uring_cmd,
+        data: *mut ffi::c_void,
+        finish: unsafe extern "C" fn(*mut ffi::c_void, bool) -> ffi::c_int,
+    );
+    pub(super) fn rocm_xio_iommu_gaps(dev: *mut bindings::device) -> u32;
+    pub(super) fn rocm_xio_use_unconfined() -> ffi::c_int;
+    pub(super) fn rocm_xio_set_master(dev: *mut bindings::device, on: bool);
+    pub(super) fn rocm_xio_has_memory_bar(pdev: *mut bindings::pci_dev, bar: ffi::c_int) -> bool;
+    pub(super) fn rocm_xio_debugfs_create(
+        name: *const ffi::c_char,
+        xio: *mut ffi::c_void,
+    ) -> *mut bindings::dentry;
+    pub(super) fn rocm_xio_debugfs_remove(dir: *mut bindings::dentry);
 
     pub(super) fn anon_inode_create_getfile(
         name: *const ffi::c_char,

@@ -41,6 +41,15 @@ extern "C" {
 /* Feature: buffers come with their DMA address table and ready-made PRP lists. */
 #define XIO_FEATURE_BUFFER_TABLE 0x4ULL
 
+/* Feature: user memory can be registered as a buffer. */
+#define XIO_FEATURE_BUFFER_REGISTER 0x8ULL
+
+/* Feature: commands can be submitted by the kernel, on queues of its own. */
+#define XIO_FEATURE_MEDIATED 0x10ULL
+
+/* Feature: the same by io_uring, without waiting. */
+#define XIO_FEATURE_MEDIATED_URING 0x20ULL
+
 /* The device has no IOMMU in front of it: it can reach all of memory. */
 #define XIO_IOMMU_NONE 0U
 
@@ -65,11 +74,65 @@ extern "C" {
 /* Direct queues: everybody may have them, the module was loaded with unsafe_direct=1. */
 #define XIO_DIRECT_UNSAFE 2U
 
-/* Direct queues: refused (EPERM), nothing confines the device. */
+/*
+ * Direct queues: refused (EPERM), nothing confines the device; @unconfined says what is
+ * missing.
+ */
 #define XIO_DIRECT_REFUSED 3U
+
+/* Not confined: addresses are not translated. */
+#define XIO_UNCONFINED_NOT_TRANSLATED 1U
+
+/* Not confined: other devices share the IOMMU group, and so what is mapped. */
+#define XIO_UNCONFINED_GROUP 2U
+
+/*
+ * Not confined: interrupts are not remapped, so a write to memory can be any interrupt. The
+ * module's parameter unsafe_interrupts=1 accepts that, as vfio's allow_unsafe_interrupts does.
+ */
+#define XIO_UNCONFINED_INTERRUPTS 4U
+
+/* Not confined: the firmware has memory mapped for the device. */
+#define XIO_UNCONFINED_RESERVED 8U
 
 /* Kind of queue: direct. */
 #define XIO_QUEUE_KIND_DIRECT 1U
+
+/* Kind of queue: the kernel's, by way of &struct xio_kv_submit. */
+#define XIO_QUEUE_KIND_MEDIATED 2U
+
+/* Buffer: the device may only read it. Retrieve and List into it are refused. */
+#define XIO_BUFFER_READ_ONLY 1U
+
+/* Most entries of one &struct xio_kv_submit. */
+#define XIO_MAX_SUBMIT 256U
+
+/* Operation of &struct xio_kv_entry: Store. */
+#define XIO_KV_STORE 1U
+
+/* Operation of &struct xio_kv_entry: Retrieve. */
+#define XIO_KV_RETRIEVE 2U
+
+/* Operation of &struct xio_kv_entry: List. */
+#define XIO_KV_LIST 6U
+
+/* Operation of &struct xio_kv_entry: Delete. */
+#define XIO_KV_DELETE 16U
+
+/* Operation of &struct xio_kv_entry: Exist. */
+#define XIO_KV_EXIST 20U
+
+/* Option of a Store: only if the key exists. */
+#define XIO_KV_STORE_IF_EXISTS 1U
+
+/* Option of a Store: only if the key does not exist. */
+#define XIO_KV_STORE_IF_ABSENT 2U
+
+/* Option of a Store: do not compress. */
+#define XIO_KV_STORE_NO_COMPRESS 4U
+
+/* Option of a Retrieve: as stored, without decompression. */
+#define XIO_KV_RETRIEVE_RAW 1U
 
 /* No eventfd for a queue. */
 #define XIO_NO_EVENTFD (-1)
@@ -119,6 +182,11 @@ extern "C" {
  * @model: Model number (MN), ASCII, padded with spaces.
  * @firmware: Firmware revision (FR), ASCII, padded with spaces.
  * @subnqn: NVM subsystem qualified name (SUBNQN), padded with zeros.
+ * @mediated_depth: Commands of all clients that the kernel's queue holds at a time.
+ * @max_user_memory: Limit in bytes on all memory of one user.
+ * @max_client_queues: Limit on the queues of one client.
+ * @unconfined: %XIO_UNCONFINED_*: what keeps the IOMMU from confining the device, at this
+ *   moment; 0 when it does.
  * @reserved: Zero.
  *
  * Errors: %EINVAL (size, flags), %E2BIG, %EFAULT, %ENODEV (the controller is gone).
@@ -155,7 +223,11 @@ struct xio_get_info {
 	__u8 model[40];
 	__u8 firmware[8];
 	__u8 subnqn[256];
-	__u32 reserved[15];
+	__u32 mediated_depth;
+	__u64 max_user_memory;
+	__u32 max_client_queues;
+	__u32 unconfined;
+	__u32 reserved[10];
 };
 
 /* Request with &struct xio_get_info. */
@@ -224,13 +296,15 @@ struct xio_get_namespace {
  * @cq_doorbell_in_page: Out: position of the head doorbell within its page.
  * @reserved: Must be zero.
  *
- * The client that first makes a queue or a buffer owns the controller's direct path until it
- * has neither.
+ * All clients of a controller share its IOMMU domain, so a client with direct queues reaches
+ * what others have mapped. It gets them only while no other client has any memory on the
+ * controller, and keeps others from getting some until it has no queue any more.
  *
  * Errors: %EINVAL (size, flags, @entries below 2 or above the limit, reserved), %E2BIG,
  * %EFAULT, %ENODEV, %EPERM (direct queues are refused: see @direct of &struct xio_get_info),
- * %EBUSY (another client owns the direct path), %ENOSPC (no queue left), %EBADF (eventfd),
- * %ENOMEM, %EDQUOT (@max_client_memory), %EIO (refused by the controller), %ETIMEDOUT.
+ * %EBUSY (another client has memory or queues on the controller), %ENOSPC (no queue left),
+ * %EBADF (eventfd), %ENOMEM, %EDQUOT (@max_client_memory, @max_user_memory, @max_client_queues,
+ * or too many objects), %EIO (refused by the controller), %ETIMEDOUT.
  */
 struct xio_queue_create {
 	__u32 size;
@@ -285,8 +359,8 @@ struct xio_queue_destroy {
  * @reserved: Must be zero.
  *
  * Errors: %EINVAL (size, flags, @len 0 or above @max_buffer, reserved), %E2BIG, %EFAULT,
- * %ENODEV, %EPERM and %EBUSY as for &struct xio_queue_create, %ENOMEM, %EDQUOT
- * (@max_client_memory).
+ * %ENODEV, %EBUSY (another client has direct queues), %ENOMEM, %EDQUOT (@max_client_memory or
+ * @max_user_memory). Mapping the table: %EPERM unless the client may have direct queues.
  */
 struct xio_buffer_alloc {
 	__u32 size;
@@ -321,6 +395,116 @@ struct xio_buffer_free {
 
 /* Request with &struct xio_buffer_free. */
 #define XIO_IOC_BUFFER_FREE _IOWR(XIO_IOC_TYPE, 0x05, struct xio_buffer_free)
+
+/**
+ * struct xio_buffer_register - Makes a buffer of memory of the caller. The pages stay pinned
+ *   until the buffer is freed, also when they are unmapped meanwhile; they count against
+ *   RLIMIT_MEMLOCK.
+ * @size: Size of this structure.
+ * @flags: In: %XIO_BUFFER_READ_ONLY or 0.
+ * @address: In: address.
+ * @len: In: bytes.
+ * @table_offset: Out: mmap offset of the table, as for &struct xio_buffer_alloc. Byte 0 of the
+ *   buffer is the first byte of the page that holds @address.
+ * @table_len: Out: bytes to map for the table.
+ * @handle: Out: handle.
+ * @first: Out: where in the buffer @address is.
+ * @reserved: Must be zero.
+ *
+ * Errors: %EINVAL (size, flags, @len 0 or above @max_buffer, an address that is not aligned to
+ * 4 or wraps, reserved), %E2BIG, %EFAULT (no memory there, or read-only memory without
+ * %XIO_BUFFER_READ_ONLY, or memory that can not be pinned), %ENODEV, %EBUSY (another client has
+ * direct queues), %ENOMEM (RLIMIT_MEMLOCK, or no memory), %EDQUOT (@max_client_memory).
+ */
+struct xio_buffer_register {
+	__u32 size;
+	__u32 flags;
+	__u64 address;
+	__u64 len;
+	__u64 table_offset;
+	__u64 table_len;
+	__u32 handle;
+	__u32 first;
+	__u32 reserved[8];
+};
+
+/* Request with &struct xio_buffer_register. */
+#define XIO_IOC_BUFFER_REGISTER _IOWR(XIO_IOC_TYPE, 0x06, struct xio_buffer_register)
+
+/**
+ * struct xio_kv_entry - One command of &struct xio_kv_submit.
+ * @op: %XIO_KV_*: the operation.
+ * @options: Options of the operation, %XIO_KV_STORE_* or %XIO_KV_RETRIEVE_*.
+ * @key_len: Bytes of the key, 1 to 16; for List also 0.
+ * @reserved0: Must be zero.
+ * @nsid: Namespace.
+ * @key: Key, padded with zeros.
+ * @buffer: Handle of the buffer; ignored by Delete and Exist, and when @len is 0.
+ * @len: Bytes of the value to store, or of the room for what is retrieved or listed.
+ * @offset: Where in the buffer, a multiple of 4.
+ * @error: Out: 0, or a negative errno when the command has no status: %EINVAL (op, options,
+ *   key, namespace, range), %ENOENT (buffer), %EACCES (the buffer is read-only), %EMSGSIZE (more
+ *   than @max_transfer), %ECANCELED (not started: signal or deadline), %ETIMEDOUT or %EINTR
+ *   (started, not answered when the call ended; it may still take effect), %ENODEV (the
+ *   controller was reset or is gone).
+ * @status: Out: status of the completion (status code type in bits 10:8, status code in bits
+ *   7:0), 0 for success.
+ * @value_len: Out: of a successful Retrieve, the true length of the value, also when it is more
+ *   than @len.
+ * @reserved: Zero.
+ */
+struct xio_kv_entry {
+	__u8 op;
+	__u8 options;
+	__u8 key_len;
+	__u8 reserved0;
+	__u32 nsid;
+	__u8 key[16];
+	__u32 buffer;
+	__u32 len;
+	__u64 offset;
+	__s32 error;
+	__u32 status;
+	__u32 value_len;
+	__u32 reserved;
+};
+
+/**
+ * struct xio_kv_submit - Runs commands on the kernel's queues and waits for them. The kernel
+ *   checks each and makes its addresses, so this is open to everybody who may open the device,
+ *   with IOMMU or without. Commands of one call run in any order.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @entries: In: address of the entries, an array of &struct xio_kv_entry.
+ * @count: In: number of entries, 1 to %XIO_MAX_SUBMIT.
+ * @timeout_ms: In: longest wait in milliseconds.
+ * @done: Out: entries that got a status.
+ * @reserved: Must be zero.
+ *
+ * The result is 0 when every entry was looked at: each then has its own @error and @status. A
+ * call that is interrupted or out of time has them too, for what was done until then.
+ *
+ * As an io_uring command (``IORING_OP_URING_CMD``, ``cmd_op`` the number of this request, the
+ * address of this structure in the first 8 bytes of ``cmd``) it does not wait: the structure
+ * and the entries are filled before the completion is posted, whose result is 0 or a negative
+ * errno. Completions come in the order in which calls are done.
+ *
+ * Errors: %EINVAL (size, flags, @count 0 or above %XIO_MAX_SUBMIT, @timeout_ms 0, reserved),
+ * %E2BIG, %EFAULT, %ENODEV, %EBUSY (another client has direct queues), %ENOSPC (no queue left
+ * for the kernel), %EAGAIN (too many calls under way), %ENOMEM, %EINTR, %ETIMEDOUT.
+ */
+struct xio_kv_submit {
+	__u32 size;
+	__u32 flags;
+	__u64 entries;
+	__u32 count;
+	__u32 timeout_ms;
+	__u32 done;
+	__u32 reserved[5];
+};
+
+/* Request with &struct xio_kv_submit. */
+#define XIO_IOC_KV_SUBMIT _IOWR(XIO_IOC_TYPE, 0x09, struct xio_kv_submit)
 
 /**
  * struct xio_page - What a command needs to point at a page of a buffer and at what follows.

@@ -25,6 +25,13 @@ constants! {
     /// Feature: buffers come with their DMA address table and ready-made PRP lists.
     FEATURE_BUFFER_TABLE: u64 = 1 << 2;
 
+    /// Feature: user memory can be registered as a buffer.
+    FEATURE_BUFFER_REGISTER: u64 = 1 << 3;
+    /// Feature: commands can be submitted by the kernel, on queues of its own.
+    FEATURE_MEDIATED: u64 = 1 << 4;
+    /// Feature: the same by io_uring, without waiting.
+    FEATURE_MEDIATED_URING: u64 = 1 << 5;
+
     /// The device has no IOMMU in front of it: it can reach all of memory.
     IOMMU_NONE: u32 = 0;
     /// An IOMMU is there but passes every address through.
@@ -41,11 +48,47 @@ constants! {
     DIRECT_RAWIO: u32 = 1;
     /// Direct queues: everybody may have them, the module was loaded with unsafe_direct=1.
     DIRECT_UNSAFE: u32 = 2;
-    /// Direct queues: refused (EPERM), nothing confines the device.
+    /// Direct queues: refused (EPERM), nothing confines the device; `unconfined` says what is missing.
     DIRECT_REFUSED: u32 = 3;
+
+    /// Not confined: addresses are not translated.
+    UNCONFINED_NOT_TRANSLATED: u32 = 1 << 0;
+    /// Not confined: other devices share the IOMMU group, and so what is mapped.
+    UNCONFINED_GROUP: u32 = 1 << 1;
+    /// Not confined: interrupts are not remapped, so a write to memory can be any interrupt. The module's parameter
+    /// unsafe_interrupts=1 accepts that, as vfio's allow_unsafe_interrupts does.
+    UNCONFINED_INTERRUPTS: u32 = 1 << 2;
+    /// Not confined: the firmware has memory mapped for the device.
+    UNCONFINED_RESERVED: u32 = 1 << 3;
 
     /// Kind of queue: direct.
     QUEUE_KIND_DIRECT: u32 = 1 << 0;
+    /// Kind of queue: the kernel's, by way of `xio_kv_submit`.
+    QUEUE_KIND_MEDIATED: u32 = 1 << 1;
+
+    /// Buffer: the device may only read it. Retrieve and List into it are refused.
+    BUFFER_READ_ONLY: u32 = 1 << 0;
+
+    /// Most entries of one `xio_kv_submit`.
+    MAX_SUBMIT: u32 = 256;
+    /// Operation of `xio_kv_entry`: Store.
+    KV_STORE: u32 = 0x01;
+    /// Operation of `xio_kv_entry`: Retrieve.
+    KV_RETRIEVE: u32 = 0x02;
+    /// Operation of `xio_kv_entry`: List.
+    KV_LIST: u32 = 0x06;
+    /// Operation of `xio_kv_entry`: Delete.
+    KV_DELETE: u32 = 0x10;
+    /// Operation of `xio_kv_entry`: Exist.
+    KV_EXIST: u32 = 0x14;
+    /// Option of a Store: only if the key exists.
+    KV_STORE_IF_EXISTS: u32 = 1 << 0;
+    /// Option of a Store: only if the key does not exist.
+    KV_STORE_IF_ABSENT: u32 = 1 << 1;
+    /// Option of a Store: do not compress.
+    KV_STORE_NO_COMPRESS: u32 = 1 << 2;
+    /// Option of a Retrieve: as stored, without decompression.
+    KV_RETRIEVE_RAW: u32 = 1 << 0;
 
     /// No eventfd for a queue.
     NO_EVENTFD: i32 = -1;
@@ -125,8 +168,16 @@ structures! {
         firmware: [u8; 8],
         /// NVM subsystem qualified name (SUBNQN), padded with zeros.
         subnqn: [u8; 256],
+        /// Commands of all clients that the kernel's queue holds at a time.
+        mediated_depth: u32,
+        /// Limit in bytes on all memory of one user.
+        max_user_memory: u64,
+        /// Limit on the queues of one client.
+        max_client_queues: u32,
+        /// `UNCONFINED_*`: what keeps the IOMMU from confining the device, at this moment; 0 when it does.
+        unconfined: u32,
         /// Zero.
-        reserved: [u32; 15],
+        reserved: [u32; 10],
     }
 
     /// A namespace with the Key Value command set, read from the controller at this moment.
@@ -168,11 +219,14 @@ structures! {
 
     /// Makes a submission and a completion queue and gives out the offsets to map them.
     ///
-    /// The client that first makes a queue or a buffer owns the controller's direct path until it has neither.
+    /// All clients of a controller share its IOMMU domain, so a client with direct queues reaches what others have mapped. It
+    /// gets them only while no other client has any memory on the controller, and keeps others from getting some
+    /// until it has no queue any more.
     ///
     /// Errors: `EINVAL` (size, flags, `entries` below 2 or above the limit, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
-    /// `EPERM` (direct queues are refused: see `direct` of `xio_get_info`), `EBUSY` (another client owns the direct
-    /// path), `ENOSPC` (no queue left), `EBADF` (eventfd), `ENOMEM`, `EDQUOT` (`max_client_memory`), `EIO` (refused by the
+    /// `EPERM` (direct queues are refused: see `direct` of `xio_get_info`), `EBUSY` (another client has memory or
+    /// queues on the controller), `ENOSPC` (no queue left), `EBADF` (eventfd), `ENOMEM`, `EDQUOT` (`max_client_memory`,
+    /// `max_user_memory`, `max_client_queues`, or too many objects), `EIO` (refused by the
     /// controller), `ETIMEDOUT`.
     struct QueueCreate = "xio_queue_create", request QUEUE_CREATE = 0x02 {
         /// Size of this structure.
@@ -224,7 +278,8 @@ structures! {
     /// Allocates memory that commands can point at.
     ///
     /// Errors: `EINVAL` (size, flags, `len` 0 or above `max_buffer`, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
-    /// `EPERM` and `EBUSY` as for `xio_queue_create`, `ENOMEM`, `EDQUOT` (`max_client_memory`).
+    /// `EBUSY` (another client has direct queues), `ENOMEM`, `EDQUOT` (`max_client_memory` or `max_user_memory`). Mapping the
+    /// table: `EPERM` unless the client may have direct queues.
     struct BufferAlloc = "xio_buffer_alloc", request BUFFER_ALLOC = 0x04 {
         /// Size of this structure.
         size: u32,
@@ -255,6 +310,98 @@ structures! {
         flags: u32,
         /// Handle.
         handle: u32,
+        /// Must be zero.
+        reserved: [u32; 5],
+    }
+
+    /// Makes a buffer of memory of the caller. The pages stay pinned until the buffer is freed, also when they are
+    /// unmapped meanwhile; they count against RLIMIT_MEMLOCK.
+    ///
+    /// Errors: `EINVAL` (size, flags, `len` 0 or above `max_buffer`, an address that is not aligned to 4 or wraps,
+    /// reserved), `E2BIG`, `EFAULT` (no memory there, or read-only memory without `BUFFER_READ_ONLY`, or memory
+    /// that can not be pinned), `ENODEV`, `EBUSY` (another client has direct queues), `ENOMEM` (RLIMIT_MEMLOCK, or no
+    /// memory), `EDQUOT` (`max_client_memory`).
+    struct BufferRegister = "xio_buffer_register", request BUFFER_REGISTER = 0x06 {
+        /// Size of this structure.
+        size: u32,
+        /// In: `BUFFER_READ_ONLY` or 0.
+        flags: u32,
+        /// In: address.
+        address: u64,
+        /// In: bytes.
+        len: u64,
+        /// Out: mmap offset of the table, as for `xio_buffer_alloc`. Byte 0 of the buffer is the first byte of the page
+        /// that holds `address`.
+        table_offset: u64,
+        /// Out: bytes to map for the table.
+        table_len: u64,
+        /// Out: handle.
+        handle: u32,
+        /// Out: where in the buffer `address` is.
+        first: u32,
+        /// Must be zero.
+        reserved: [u32; 8],
+    }
+
+    /// One command of `xio_kv_submit`.
+    struct KvEntry = "xio_kv_entry" {
+        /// `KV_*`: the operation.
+        op: u8,
+        /// Options of the operation, `KV_STORE_*` or `KV_RETRIEVE_*`.
+        options: u8,
+        /// Bytes of the key, 1 to 16; for List also 0.
+        key_len: u8,
+        /// Must be zero.
+        reserved0: u8,
+        /// Namespace.
+        nsid: u32,
+        /// Key, padded with zeros.
+        key: [u8; 16],
+        /// Handle of the buffer; ignored by Delete and Exist, and when `len` is 0.
+        buffer: u32,
+        /// Bytes of the value to store, or of the room for what is retrieved or listed.
+        len: u32,
+        /// Where in the buffer, a multiple of 4.
+        offset: u64,
+        /// Out: 0, or a negative errno when the command has no status: `EINVAL` (op, options, key, namespace, range),
+        /// `ENOENT` (buffer), `EACCES` (the buffer is read-only), `EMSGSIZE` (more than `max_transfer`), `ECANCELED` (not
+        /// started: signal or deadline), `ETIMEDOUT` or `EINTR` (started, not answered when the call ended; it may still
+        /// take effect), `ENODEV` (the controller was reset or is gone).
+        error: i32,
+        /// Out: status of the completion (status code type in bits 10:8, status code in bits 7:0), 0 for success.
+        status: u32,
+        /// Out: of a successful Retrieve, the true length of the value, also when it is more than `len`.
+        value_len: u32,
+        /// Zero.
+        reserved: u32,
+    }
+
+    /// Runs commands on the kernel's queues and waits for them. The kernel checks each and makes its addresses, so this
+    /// is open to everybody who may open the device, with IOMMU or without. Commands of one call run in any order.
+    ///
+    /// The result is 0 when every entry was looked at: each then has its own `error` and `status`. A call that is
+    /// interrupted or out of time has them too, for what was done until then.
+    ///
+    /// As an io_uring command (`IORING_OP_URING_CMD`, `cmd_op` the number of this request, the address of this structure in the
+    /// first 8 bytes of `cmd`) it does not wait: the structure and the entries are filled before the completion is
+    /// posted, whose result is 0 or a negative errno. Completions come in the order in which calls are done.
+    ///
+    /// Errors: `EINVAL` (size, flags, `count` 0 or above `MAX_SUBMIT`, `timeout_ms` 0, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
+    /// `EBUSY` (another client has direct queues), `ENOSPC` (no queue left for the kernel), `EAGAIN` (too many calls under
+    /// way), `ENOMEM`, `EINTR`, `ETIMEDOUT`.
+    struct KvSubmit = "xio_kv_submit", request KV_SUBMIT = 0x09 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// In: address of the entries, an array of `xio_kv_entry`.
+        entries: u64,
+        /// In: number of entries, 1 to `MAX_SUBMIT`.
+        count: u32,
+        /// In: longest wait in milliseconds.
+        timeout_ms: u32,
+        /// Out: entries that got a status.
+        done: u32,
         /// Must be zero.
         reserved: [u32; 5],
     }

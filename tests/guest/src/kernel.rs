@@ -76,6 +76,12 @@ pub fn has_module() -> bool {
 /// Loads our module with parameters, waits for the first node and gives it to group `render`, as the udev
 /// rule does on an installed system.
 pub fn load_rocm_xio(parameters: &str) -> Result<()> {
+    let accepting = if fs::read("/proc/cmdline")?.contains("xio.unsafe_interrupts") {
+        format!("{parameters} unsafe_interrupts=1")
+    } else {
+        parameters.to_owned()
+    };
+    let parameters = accepting.trim_start();
     insmod(MODULE, parameters).with_context(|| format!("insmod rocm_xio.ko {parameters}"))?;
     fs::wait_for_file(NODE, NODE_LIMIT)?;
     give_nodes_to_render()

@@ -11,7 +11,8 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use xio_uapi::{BufferAlloc, BufferFree, GetInfo, QueueCreate, QueueDestroy, Request};
+use xio_uapi::{BufferAlloc, BufferFree, GetInfo, KvEntry, QueueCreate, QueueDestroy, Request};
+use zerocopy::FromZeros;
 
 /// An open device node.
 pub struct Node(pub File);
@@ -449,4 +450,149 @@ pub fn passthrough(node: &File, command: &Command, data: &mut [u8]) -> Result<(S
     // A negative result is an error of the kernel, a positive one the NVMe status.
     let status = Errno::result(result).with_context(|| format!("passthrough of {}", command.name()))?;
     Ok((Status::from_bits(status as u16), argument.result))
+}
+
+/// Memory of our own, as `mmap` gives it.
+pub fn anonymous(len: usize, protection: i32) -> Result<Mapping> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: A new mapping at an address of the kernel's choice.
+    let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+    ensure!(ptr != libc::MAP_FAILED, "mmap: {}", Errno::last());
+    Ok(Mapping { ptr: NonNull::new(ptr.cast()).context("mmap")?, len })
+}
+
+impl Node {
+    /// BUFFER_REGISTER.
+    pub fn register(
+        &self,
+        address: usize,
+        len: usize,
+        flags: u32,
+    ) -> Result<xio_uapi::BufferRegister, Errno> {
+        let (address, len) = (address as u64, len as u64);
+        let mut request = xio_uapi::BufferRegister { address, len, flags, ..sized() };
+        self.request(&mut request).map(|()| request)
+    }
+
+    /// KV_SUBMIT: entries that got a status.
+    pub fn submit(&self, entries: &mut [KvEntry], timeout_ms: u32) -> Result<u32, Errno> {
+        let (address, count) = (entries.as_mut_ptr() as u64, entries.len() as u32);
+        let mut request = xio_uapi::KvSubmit { entries: address, count, timeout_ms, ..sized() };
+        self.request(&mut request).map(|()| request.done)
+    }
+}
+
+/// An entry of KV_SUBMIT for namespace 1.
+pub fn entry(op: u32, key: &[u8], buffer: u32, offset: u64, len: u32) -> KvEntry {
+    let mut entry = KvEntry::new_zeroed();
+    (entry.op, entry.key_len, entry.nsid) = (op as u8, key.len() as u8, 1);
+    let n = key.len().min(16);
+    entry.key[..n].copy_from_slice(&key[..n]);
+    (entry.buffer, entry.offset, entry.len) = (buffer, offset, len);
+    entry
+}
+
+/// A ring for KV_SUBMIT commands, driven as simply as can be: one submission at a time, completions taken in order.
+pub struct CommandRing {
+    fd: std::os::fd::OwnedFd,
+    sq: Mapping,
+    cq: Mapping,
+    sqes: Mapping,
+    parameters: [u32; 30],
+}
+
+impl CommandRing {
+    /// Makes a ring of 64 entries.
+    pub fn new() -> Result<Self> {
+        let mut parameters = [0u32; 30];
+        // SAFETY: `struct io_uring_params` is 120 bytes.
+        let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 64, parameters.as_mut_ptr()) };
+        let fd = Errno::result(fd).context("io_uring_setup")? as i32;
+        let map = |offset: i64, len: usize| -> Result<Mapping> {
+            let (rw, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+            // SAFETY: The ring's memory, at an address of the kernel's choice.
+            let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, rw, shared, fd, offset) };
+            ensure!(ptr != libc::MAP_FAILED, "mapping the ring: {}", Errno::last());
+            Ok(Mapping { ptr: NonNull::new(ptr.cast()).context("mmap")?, len })
+        };
+        // Offsets of linux/io_uring.h; sizes are of the default features.
+        let (sq, cq, sqes) = (map(0, 4096 * 2)?, map(0x800_0000, 4096 * 2)?, map(0x1000_0000, 64 * 64)?);
+        // SAFETY: A new descriptor of ours.
+        Ok(Self { fd: unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }, sq, cq, sqes, parameters })
+    }
+
+    /// Issues KV_SUBMIT with its argument at `request`.
+    pub fn issue(&self, node: &Node, request: &mut xio_uapi::KvSubmit, user_data: u64) -> Result<()> {
+        const URING_CMD: u8 = 46;
+        // `struct io_sqring_offsets` starts at word 10: head, tail, mask, entries, flags, dropped, array.
+        let (tail_at, mask_at, array_at) =
+            (self.parameters[11] as usize, self.parameters[12] as usize, self.parameters[16] as usize);
+        let tail: u32 = self.sq.read(tail_at);
+        let index = tail & self.sq.read::<u32>(mask_at);
+        let mut sqe = [0u8; 64];
+        sqe[0] = URING_CMD;
+        sqe[4..8].copy_from_slice(&node.0.as_raw_fd().to_ne_bytes());
+        sqe[8..12].copy_from_slice(&xio_uapi::KV_SUBMIT.to_ne_bytes());
+        sqe[32..40].copy_from_slice(&user_data.to_ne_bytes());
+        sqe[48..56].copy_from_slice(&(std::ptr::from_mut(request) as u64).to_ne_bytes());
+        self.sqes.write(index as usize * 64, sqe);
+        self.sq.write(array_at + index as usize * 4, index);
+        fence(Ordering::SeqCst);
+        self.sq.write(tail_at, tail + 1);
+        self.enter(1, 0).map(drop)
+    }
+
+    fn enter(&self, submit: u32, wait: u32) -> Result<i64> {
+        let flags = u32::from(wait > 0);
+        // SAFETY: No pointers are passed.
+        let result = unsafe {
+            libc::syscall(libc::SYS_io_uring_enter, self.fd.as_raw_fd(), submit, wait, flags, 0usize, 0usize)
+        };
+        Errno::result(result).context("io_uring_enter")
+    }
+
+    /// Waits for a completion: user data and result.
+    pub fn wait(&self) -> Result<(u64, i32)> {
+        // `struct io_cqring_offsets` starts at word 20: head, tail, mask, entries, overflow, cqes.
+        let (head_at, tail_at, mask_at, cqes_at) = (
+            self.parameters[20] as usize,
+            self.parameters[21] as usize,
+            self.parameters[22] as usize,
+            self.parameters[25] as usize,
+        );
+        let head: u32 = self.cq.read(head_at);
+        while self.cq.read::<u32>(tail_at) == head {
+            self.enter(0, 1)?;
+        }
+        fence(Ordering::SeqCst);
+        let at = cqes_at + (head & self.cq.read::<u32>(mask_at)) as usize * 16;
+        let completion = (self.cq.read::<u64>(at), self.cq.read::<i32>(at + 8));
+        fence(Ordering::SeqCst);
+        self.cq.write(head_at, head + 1);
+        Ok(completion)
+    }
+}
+
+/// Sends SIGALRM to this process after some milliseconds; its handler does nothing, and interrupts a system call.
+pub fn alarm_after(ms: i64) -> Result<()> {
+    extern "C" fn nothing(_: i32) {}
+    // SAFETY: The handler does nothing; the structures are whole.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        Errno::result(libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()))?;
+        let once = libc::itimerval {
+            it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
+            it_value: libc::timeval { tv_sec: ms / 1000, tv_usec: ms % 1000 * 1000 },
+        };
+        Errno::result(libc::setitimer(libc::ITIMER_REAL, &once, std::ptr::null_mut()))?;
+    }
+    Ok(())
+}
+
+/// Sets RLIMIT_MEMLOCK.
+pub fn limit_memlock(bytes: u64) -> Result<()> {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: A whole structure.
+    Errno::result(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }).context("setrlimit").map(drop)
 }

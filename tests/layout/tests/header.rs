@@ -81,15 +81,11 @@ fn a_strict_cpp17_compiler_takes_the_header() {
 
 /// On x86 a 32-bit compiler aligns 64-bit fields to 4 bytes only.
 #[test]
+#[ignore = "not every compiler can do it; `scripts/test layout` finds out"]
 fn a_32_bit_compiler_agrees() {
     let workshop = Workshop::new("m32", &kept_header()).unwrap();
     let include = "/usr/include/x86_64-linux-gnu";
     let flags = ["-m32", "-std=gnu11", "-fsyntax-only", "-isystem", include];
-    let able = workshop.compile("cc", &flags, "able.c", "#include <linux/types.h>\n").unwrap();
-    if !able.status.success() {
-        eprintln!("skipped: this compiler can not compile for 32 bits");
-        return;
-    }
     let source = asserting_program(&facts(), "_Static_assert");
     let out = workshop.compile("cc", &flags, "narrow.c", &source).unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -26,6 +26,16 @@ const fn case(name: &'static str, guest: &'static str, machine: fn() -> Machine)
     Case { name, guest, machine }
 }
 
+/// For the IOMMUs of QEMU that do not remap interrupts: the module is loaded with unsafe_interrupts=1.
+const ACCEPT: &str = "xio.unsafe_interrupts";
+
+/// The machine of the demonstration.
+#[must_use]
+pub fn demo() -> Machine {
+    let options = ["--max-value", "67108864", "--capacity", "268435456"];
+    Machine::new().iommu(Iommu::Intel).controller(&options).kernel_image("/data/vmlinuz").timeout(300)
+}
+
 /// All cases, in the order in which they run.
 pub const CASES: &[Case] = &[
     case("smoke", "smoke", || Machine::new().nvme_disk()),
@@ -35,6 +45,7 @@ pub const CASES: &[Case] = &[
     case("claim", "claim", || {
         Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&["--css", "nvm"]).controller(&[])
     }),
+    case("demo", "demo", demo),
     case("kv", "kv", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("kv-dstrd10", "kv", || {
         Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"]).timeout(300)
@@ -52,14 +63,29 @@ pub const CASES: &[Case] = &[
     case("abi", "abi", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("abi-dstrd10", "abi", || Machine::new().iommu(Iommu::Intel).controller(&["--dstrd", "10"])),
     case("direct", "direct", || Machine::new().controller(&[])),
+    case("direct-interrupts", "direct,interrupts", || Machine::new().iommu(Iommu::Virtio).controller(&[])),
+    case("direct-group", "direct,group", || {
+        Machine::new().iommu(Iommu::Intel).controller(&[]).controller(&[]).one_slot()
+    }),
     case("direct-identity", "direct,identity", || {
         Machine::new().iommu(Iommu::Intel).cmdline("iommu=pt").controller(&[])
     }),
     case("life", "life", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
-    case("life-dstrd10", "life,short", || Machine::new().iommu(Iommu::Amd).controller(&["--dstrd", "10"])),
+    case("life-dstrd10", "life,short", || {
+        Machine::new().iommu(Iommu::Amd).cmdline(ACCEPT).controller(&["--dstrd", "10"])
+    }),
     case("life-lazy", "life,lazy,short", || Machine::new().iommu(Iommu::Intel).controller(&[])),
-    case("life-virtio", "life,short", || Machine::new().iommu(Iommu::Virtio).controller(&[])),
+    case("life-virtio", "life,short", || Machine::new().iommu(Iommu::Virtio).cmdline(ACCEPT).controller(&[])),
     case("life-no-iommu", "life,root", || Machine::new().controller(&[]).timeout(300)),
+    case("mediated", "mediated,iommu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    case("mediated-no-iommu", "mediated", || Machine::new().controller(&[]).timeout(300)),
+    case("mediated-virtio", "mediated,iommu", || {
+        Machine::new().iommu(Iommu::Virtio).cmdline(ACCEPT).controller(&[]).timeout(300)
+    }),
+    case("mediated-small", "mediated-small", || {
+        let limits = "--max-queue-entries 16 --mdts 3 --max-queues 1";
+        Machine::new().controller(&limits.split(' ').collect::<Vec<_>>())
+    }),
 ];
 
 /// The case of this name.

@@ -110,6 +110,9 @@ pub fn write(setup: &Setup, machine: &Machine, path: &Path) -> Result<()> {
     for (host, name) in &machine.files {
         archive.copy(&setup.repo.join(host), name.trim_start_matches('/'), 0o755)?;
     }
+    if let Some(name) = &machine.kernel_image {
+        archive.copy(&setup.vmlinuz, name.trim_start_matches('/'), 0o644)?;
+    }
     fs::write(path, archive.finish()).with_context(|| format!("writing {}", path.display()))
 }
 

@@ -35,7 +35,9 @@ pub struct Machine {
     pub(crate) timeout: Duration,
     pub(crate) qemu: Vec<String>,
     pub(crate) files: Vec<(PathBuf, String)>,
+    pub(crate) kernel_image: Option<String>,
     pub(crate) spare_controllers: usize,
+    pub(crate) one_slot: bool,
 }
 
 impl Default for Machine {
@@ -58,7 +60,9 @@ impl Machine {
             timeout: Duration::from_secs(120),
             qemu: Vec::new(),
             files: Vec::new(),
+            kernel_image: None,
             spare_controllers: 0,
+            one_slot: false,
         }
     }
 
@@ -89,6 +93,13 @@ impl Machine {
     pub fn spare_controller(mut self, options: &[&str]) -> Self {
         self.spare_controllers += 1;
         self.controller(options)
+    }
+
+    /// Makes the controllers functions of one device, and so one IOMMU group.
+    #[must_use]
+    pub fn one_slot(mut self) -> Self {
+        self.one_slot = true;
+        self
     }
 
     /// QEMU's own NVMe disk of 64 MiB (an ordinary block controller, not Key-Value).
@@ -133,6 +144,13 @@ impl Machine {
         self
     }
 
+    /// Puts the kernel's own image at `guest` in the initial RAM disk, for want of a large file.
+    #[must_use]
+    pub fn kernel_image(mut self, guest: &str) -> Self {
+        self.kernel_image = Some(guest.to_owned());
+        self
+    }
+
     /// The controllers' options, in the order in which they are numbered.
     #[must_use]
     pub fn controllers(&self) -> &[Vec<String>] {
@@ -169,8 +187,13 @@ impl Machine {
             let socket = dir.join(format!("s{index}"));
             // The default message timeout of 5 s is soon over on a busy host, and then the device is lost.
             arguments.push("-device".to_owned());
+            let place = if self.one_slot {
+                format!(r#""addr":"0x8.{index}","multifunction":true,"#)
+            } else {
+                String::new()
+            };
             arguments.push(format!(
-                r#"{{"driver":"vfio-user-pci","id":"vfu{index}","x-msg-timeout":60000,"socket":{{"type":"unix","path":"{}"}}}}"#,
+                r#"{{"driver":"vfio-user-pci",{place}"id":"vfu{index}","x-msg-timeout":60000,"socket":{{"type":"unix","path":"{}"}}}}"#,
                 socket.display()
             ));
         }

@@ -8,9 +8,9 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use xio_vm::accel::Accel;
 use xio_vm::cases::{self, Case, CASES};
+use xio_vm::run;
 use xio_vm::setup::Setup;
 use xio_vm::tap::Tally;
-use xio_vm::{run, Iommu, Machine};
 
 #[derive(Parser)]
 #[command(about = "Boots virtual machines with software NVMe-KV controllers", version)]
@@ -21,8 +21,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Lists the VM tests.
-    List,
+    /// Lists VM tests: those named, or all.
+    List {
+        /// Names of cases, or of guest groups.
+        names: Vec<String>,
+    },
     /// Runs VM tests: those named, or all.
     Run {
         /// Names of cases, or of guest groups.
@@ -38,10 +41,10 @@ enum Action {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Action::List => {
-            CASES.iter().for_each(|case| println!("{}", case.name));
-            Ok(true)
-        }
+        Action::List { names } => select(&names).map(|cases| {
+            cases.iter().for_each(|case| println!("{}", case.name));
+            true
+        }),
         Action::Run { names } => select(&names).and_then(|cases| run_cases(&cases)),
         Action::Demo { shell } => demo(shell),
     };
@@ -109,10 +112,7 @@ fn run_cases(cases: &[&Case]) -> Result<bool> {
 fn demo(shell: bool) -> Result<bool> {
     let setup = Setup::load()?;
     let accel = Accel::choose(&setup)?;
-    let machine = Machine::new()
-        .iommu(Iommu::Intel)
-        .controller(&["--max-value", "67108864", "--capacity", "268435456"])
-        .file(&setup.vmlinuz, "/data/vmlinuz");
+    let machine = cases::demo();
     if shell {
         run::shell(&setup, accel, &machine)?;
         return Ok(true);

@@ -45,26 +45,25 @@ struct RunDir(PathBuf);
 
 impl RunDir {
     fn new(name: &str) -> Result<Self> {
-        remove_leftovers().context("removing what killed runs left")?;
+        remove_leftovers(&std::env::temp_dir());
         let dir = std::env::temp_dir().join(format!("xio-vm-{}-{name}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("creating {}", dir.display()))?;
         Ok(Self(dir))
     }
 }
 
-/// Removes the folders of runs that were killed, told by their process ids.
-fn remove_leftovers() -> Result<()> {
-    for entry in fs::read_dir(std::env::temp_dir())? {
-        let entry = entry?;
+/// Removes the folders of runs that were killed, told by their process ids. What can not be removed stays: it is
+/// another user's, or another run is removing it as well.
+fn remove_leftovers(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some((id, _)) = name.strip_prefix("xio-vm-").and_then(|rest| rest.split_once('-')) else {
             continue;
         };
         if id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists() {
-            fs::remove_dir_all(entry.path())?;
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
-    Ok(())
 }
 
 impl Drop for RunDir {
@@ -230,4 +229,22 @@ fn ended_within(child: &mut Child, limit: Duration) -> Result<bool> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_are_removed_and_what_can_not_be_is_no_error() {
+        let dir = std::env::temp_dir().join(format!("xio-vm-test.{}", std::process::id()));
+        // No process has such a number; this one lives; the third is none of ours.
+        let names = ["xio-vm-4294967295-a", &format!("xio-vm-{}-b", std::process::id()), "xio-vm-x-c"];
+        names.iter().for_each(|name| fs::create_dir_all(dir.join(name)).unwrap());
+        fs::write(dir.join("xio-vm-4294967294-d"), "").unwrap();
+        remove_leftovers(&dir);
+        assert_eq!(names.map(|name| dir.join(name).exists()), [false, true, true]);
+        remove_leftovers(&dir.join("missing"));
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

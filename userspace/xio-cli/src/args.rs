@@ -210,9 +210,15 @@ pub enum Format {
     Json,
 }
 
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
+    let duration = Duration::try_from_secs_f64(number).map_err(|e| e.to_string())?;
+    if duration > YEAR {
+        return Err("more than a year".into());
+    }
+    Ok(duration)
 }
 
 /// A path, or a number or name in /dev.
@@ -248,6 +254,7 @@ mod tests {
     #[test]
     fn seconds_may_have_fractions() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("31536000").is_ok() && seconds("31536001").is_err() && seconds("1e18").is_err());
         assert!(seconds("-1").is_err() && seconds("x").is_err() && seconds("inf").is_err());
     }
 }

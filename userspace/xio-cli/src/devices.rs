@@ -59,7 +59,7 @@ pub fn list(global: &Global, format: Format) -> Result<(), Failure> {
         None => Controller::list()?,
     };
     if nodes.is_empty() {
-        eprintln!("xio: {}", xio::Error::NoDevice);
+        output::message(&format!("xio: {}", xio::Error::NoDevice));
     }
     let (mut entries, mut worst) = (Vec::new(), None);
     for node in &nodes {
@@ -126,6 +126,11 @@ fn direct(report: &Report) -> String {
     format!("{} ({})", if report.direct { "yes" } else { "no" }, report.direct_reason)
 }
 
+/// A sum, for whatever a controller says.
+fn total(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
 /// The table of `xio list`.
 fn table(entries: &[Entry]) -> String {
     let head = ["DEVICE", "ADDRESS", "MODEL", "SERIAL", "NAMESPACES", "CAPACITY", "USED", "DIRECT"];
@@ -138,8 +143,8 @@ fn table(entries: &[Entry]) -> String {
                 r.model.clone(),
                 r.serial.clone(),
                 r.namespaces.len().to_string(),
-                output::size(r.namespaces.iter().map(|n| n.capacity).sum()),
-                output::size(r.namespaces.iter().map(|n| n.used).sum()),
+                output::size(total(r.namespaces.iter().map(|n| n.capacity))),
+                output::size(total(r.namespaces.iter().map(|n| n.used))),
                 direct(r),
             ],
             Entry::Failed { device, error } => vec![device.clone(), error.clone()],

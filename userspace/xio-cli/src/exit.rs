@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 use std::io;
-use xio::{Error, Key};
+use xio::{Error, Key, Status};
 
 /// Something else.
 pub const OTHER: u8 = 1;
@@ -23,6 +23,9 @@ pub const PERMISSION: u8 = 7;
 pub const DEVICE: u8 = 8;
 /// As a shell shows the end by SIGPIPE.
 pub const PIPE: u8 = 141;
+
+const EIO: i32 = 5;
+const ETIMEDOUT: i32 = 110;
 
 /// All exit codes.
 pub const TABLE: &[(u8, &str)] = &[
@@ -130,6 +133,11 @@ pub fn of_library(error: &Error) -> u8 {
         Error::Unsupported { .. } | Error::Interface { .. } => UNSUPPORTED,
         Error::Permission { .. } | Error::DirectRefused { .. } | Error::Refused(_) => PERMISSION,
         Error::ValueTooLarge { .. } | Error::KeyTooLong { .. } => USAGE,
+        Error::Status { status: Status::INVALID_VALUE_SIZE, .. } => CAPACITY,
+        Error::Status { status: Status::INVALID_KEY_SIZE, .. } => USAGE,
+        Error::Status { .. } => DEVICE,
+        // How the module tells of a controller that refuses or does not answer.
+        Error::Os { source, .. } if matches!(source.raw_os_error(), Some(EIO | ETIMEDOUT)) => DEVICE,
         Error::NoDevice
         | Error::NoNode { .. }
         | Error::Busy
@@ -155,6 +163,20 @@ mod tests {
         for error in [Error::NoDevice, Error::Busy, Error::Loopback(String::new())] {
             assert!(codes.contains(&of_library(&error)));
         }
+    }
+
+    #[test]
+    fn what_the_controller_says_has_its_code() {
+        let status = |status| of_library(&Error::Status { op: "Store", key: None, status });
+        assert_eq!(status(Status::INVALID_VALUE_SIZE), CAPACITY);
+        assert_eq!(status(Status::INVALID_KEY_SIZE), USAGE);
+        assert_eq!(status(Status::INVALID_FIELD), DEVICE);
+        let os = |kind: io::Error| of_library(&Error::Os { what: "x", source: kind });
+        assert_eq!(
+            (os(io::Error::from_raw_os_error(EIO)), os(io::Error::from_raw_os_error(ETIMEDOUT))),
+            (8, 8)
+        );
+        assert_eq!(os(io::ErrorKind::OutOfMemory.into()), OTHER);
     }
 
     #[test]

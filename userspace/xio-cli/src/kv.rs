@@ -15,7 +15,7 @@ use xio::{Condition, Error, Key, RetrieveOptions, StoreOptions};
 /// Runs a command.
 pub fn run(global: &Global, command: &Command) -> Result<(), Failure> {
     if global.loopback {
-        eprintln!("xio: note: --loopback starts empty and forgets everything at the end");
+        output::message("xio: note: --loopback starts empty and forgets everything at the end");
     }
     match command {
         Command::Store { key, input, many, if_absent, if_exists, no_compress } => {
@@ -66,7 +66,7 @@ fn store(global: &Global, key: &Key, input: &Path, options: StoreOptions) -> Res
     let stored = kv.store(key, &value, options);
     drop(progress);
     stored?;
-    eprintln!("stored {key}: {} bytes", value.len());
+    output::message(&format!("stored {key}: {} bytes", value.len()));
     Ok(())
 }
 
@@ -101,7 +101,7 @@ fn delete(global: &Global, keys: &[Key]) -> Result<(), Failure> {
         match kv.delete(key) {
             Ok(()) => {}
             Err(error @ Error::NotFound { .. }) => {
-                eprintln!("xio: {error}");
+                output::message(&format!("xio: {error}"));
                 all = false;
             }
             Err(error) => return Err(error.into()),

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(text) = failure.message() {
-                eprintln!("xio: {text}");
+                output::message(&format!("xio: {text}"));
             }
             ExitCode::from(failure.code())
         }

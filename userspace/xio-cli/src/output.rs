@@ -9,9 +9,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const CHUNK: usize = 1 << 20;
+/// Most symbolic links that are followed.
+const LINKS: usize = 40;
 
 fn failed(name: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
     |source| Failure::Output { name: name.into(), source }
+}
+
+/// Says something on standard error. Nobody may be listening there, which is no reason to fail.
+pub fn message(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints text.
@@ -40,9 +47,12 @@ pub fn value(path: &Path, value: &[u8]) -> Result<(), Failure> {
         Ok(found) if !found.is_file() => {
             File::options().write(true).open(path).and_then(|mut file| copy(&mut file, value, &progress))
         }
-        Ok(found) => fs::canonicalize(path)
+        Ok(found) => target(path)
             .and_then(|path| replace(&path, Some(found.permissions()), |file| copy(file, value, &progress))),
-        Err(_) => replace(path, None, |file| copy(file, value, &progress)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            target(path).and_then(|path| replace(&path, None, |file| copy(file, value, &progress)))
+        }
+        Err(error) => Err(error),
     };
     written.map_err(failed(name))
 }
@@ -61,8 +71,7 @@ fn replace(
     permissions: Option<fs::Permissions>,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let beside = beside(path)?;
-    let mut file = File::options().write(true).create_new(true).open(&beside)?;
+    let (beside, mut file) = beside(path)?;
     let filled = permissions.map_or(Ok(()), |p| file.set_permissions(p)).and_then(|()| fill(&mut file));
     let done = filled.and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, path));
     done.inspect_err(|_| {
@@ -71,13 +80,31 @@ fn replace(
     })
 }
 
-/// Name of a file that nobody else uses, in the same folder.
-fn beside(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}", std::process::id()));
-    Ok(path.with_file_name(hidden))
+/// Where symbolic links lead to, whether there is something or not.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::read_link(&path) {
+            // From the folder of the link on, unless it is absolute.
+            Ok(to) => path = path.parent().unwrap_or(Path::new("")).join(to),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// A new file in the same folder.
+fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut number = 0u32;
+    loop {
+        let name = path.with_file_name(format!(".xio-{}-{number}", std::process::id()));
+        match File::options().write(true).create_new(true).open(&name) {
+            // Another process of this number, in another container or one that was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < u32::MAX => number += 1,
+            opened => return opened.map(|file| (name, file)),
+        }
+    }
 }
 
 /// Bytes for people.
@@ -127,5 +154,28 @@ mod tests {
         let text =
             columns(&[row(&["A", "BB", "C"]), row(&["long", "x", "y"]), row(&["z", "a whole sentence"])]);
         assert_eq!(text, "A     BB  C\nlong  x   y\nz     a whole sentence\n");
+    }
+
+    #[test]
+    fn values_go_where_links_lead_and_past_files_left_over() {
+        let folder = std::env::temp_dir().join(format!("xio-output-{}", std::process::id()));
+        fs::create_dir_all(folder.join("far")).unwrap();
+        let content = |name: &str| fs::read(folder.join(name)).unwrap();
+        let left = folder.join(format!("far/.xio-{}-0", std::process::id()));
+        fs::write(&left, "left over").unwrap();
+        std::os::unix::fs::symlink("far/there", folder.join("link")).unwrap();
+        std::os::unix::fs::symlink("link", folder.join("other")).unwrap();
+        // Nothing is there yet, then something is.
+        for text in [b"first", b"later"] {
+            value(&folder.join("other"), text).unwrap();
+            assert_eq!(content("far/there"), text);
+        }
+        assert!(folder.join("link").is_symlink() && folder.join("other").is_symlink());
+        assert_eq!(fs::read(&left).unwrap(), b"left over");
+        assert_eq!(fs::read_dir(folder.join("far")).unwrap().count(), 2);
+        std::os::unix::fs::symlink("round", folder.join("round")).unwrap();
+        assert!(value(&folder.join("round"), b"").is_err());
+        value(&folder.join(format!("{:a<255}", "")), b"a name of 255 bytes").unwrap();
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -54,7 +54,7 @@ fn help_lists_commands_and_exit_codes() {
 
 #[test]
 fn wrong_arguments_end_with_2() {
-    let wrong: [&[&str]; 9] = [
+    let wrong: [&[&str]; 10] = [
         &[],
         &["nonsense"],
         &["kv", "store"],
@@ -64,6 +64,7 @@ fn wrong_arguments_end_with_2() {
         &["kv", "store", "k", "--if-absent", "--if-exists"],
         &["--loopback", "--device", "0", "list"],
         &["--timeout", "soon", "list"],
+        &["--wait", "1e15", "list"],
     ];
     for args in wrong {
         assert_eq!(code(&run(args)), 2, "{args:?}");
@@ -90,7 +91,7 @@ fn a_missing_device_ends_with_8_and_says_what_to_do() {
     {
         let output = run(&["kv", "exist", "a"]);
         assert_eq!(code(&output), 8);
-        assert!(stderr(&output).contains("no /dev/rocm-xio* found: load the module (modprobe rocm_xio)"));
+        assert!(stderr(&output).contains("no /dev/rocm-xio* found: load the module (insmod rocm_xio.ko)"));
         let output = run(&["list", "-o", "json"]);
         assert_eq!((code(&output), stdout(&output)), (0, "[]\n".into()));
     }
@@ -193,6 +194,18 @@ fn a_closed_pipe_ends_quietly() {
     command.args(["--loopback", "info"]).stdout(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
     let output = command.stderr(Stdio::piped()).output().unwrap();
     assert_eq!((code(&output), stderr(&output)), (141, String::new()));
+}
+
+#[test]
+fn messages_that_nobody_takes_change_nothing() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(ours);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for stderr in [Stdio::from(std::os::fd::OwnedFd::from(theirs)), full.into()] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xio"));
+        command.args(["--loopback", "kv", "delete", "a"]).stderr(stderr);
+        assert_eq!(command.status().unwrap().code(), Some(3));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 use xio_target::{CommandSets, Config, NamespaceConfig};
@@ -21,7 +22,9 @@ pub(crate) enum Command {
     ///
     /// QEMU needs shared memory, as in `-machine q35,memory-backend=mem
     /// -object memory-backend-memfd,id=mem,size=1G,share=on`. One client is served at a time; what is stored stays
-    /// until this program ends, which SIGTERM and SIGINT ask for.
+    /// until this program ends, which SIGTERM and SIGINT ask for. QEMU gives a message
+    /// five seconds to be answered, and then the device is lost: on a busy host, set the device's property
+    /// x-msg-timeout=60000 (milliseconds).
     Serve(Serve),
 }
 
@@ -154,7 +157,9 @@ impl log::Log for Stderr {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        eprintln!("[{:10.4}] {:5} {}", self.0.elapsed().as_secs_f64(), record.level(), record.args());
+        let (time, level) = (self.0.elapsed().as_secs_f64(), record.level());
+        // Nobody may be listening any more, which is no reason to end.
+        let _ = writeln!(std::io::stderr(), "[{time:10.4}] {level:5} {}", record.args());
     }
 
     fn flush(&self) {}

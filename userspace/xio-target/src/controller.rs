@@ -139,14 +139,15 @@ impl Controller {
 
     /// One pass over all queues; the number of commands that were completed. Never waits.
     pub fn poll(&mut self) -> usize {
-        let mut done = 0;
-        let mut sqid = 0;
-        // Commands create and delete queues.
-        while self.is_running() && sqid < self.queues.len() {
-            done += self.turn(sqid as u16);
-            sqid += 1;
-        }
-        done
+        (0..=u16::MAX).map_while(|sqid| self.poll_queue(sqid)).sum()
+    }
+
+    /// The part of a pass that is one submission queue's; the number of commands that were completed. `None` at the
+    /// end of the pass: the controller does not run, or this queue and all after it do not exist. Commands
+    /// create and delete queues, so that each turn may change where that is.
+    pub fn poll_queue(&mut self, sqid: u16) -> Option<usize> {
+        let more = self.is_running() && usize::from(sqid) < self.queues.len();
+        more.then(|| self.turn(sqid))
     }
 
     /// Function level reset: all registers and queues as after power on. What is stored stays.
@@ -283,9 +284,7 @@ impl Controller {
                 Fetch::Command(sqe) => sqe,
                 Fetch::Idle => break,
                 Fetch::BadDoorbell => {
-                    log::warn!("invalid doorbell value for queue {sqid}");
-                    self.errors.push(sqid, Status::INVALID_FIELD);
-                    self.events.error();
+                    self.bad_doorbell(sqid);
                     break;
                 }
             };
@@ -312,12 +311,28 @@ impl Controller {
     /// Completes Asynchronous Event Requests that are due.
     fn complete_events(&mut self) -> Result<usize, DmaFault> {
         let mut done = 0;
-        while self.queues.has_room(0, &self.host).unwrap_or(false) {
+        loop {
+            match self.queues.has_room(0, &self.host) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // The host is told once it has made good for it.
+                Err(_) => {
+                    self.bad_doorbell(0);
+                    break;
+                }
+            }
             let Some((cid, outcome)) = self.events.next() else { break };
             self.queues.complete(0, |sqhd| completion(0, sqhd, cid, outcome), &self.host)?;
             done += 1;
         }
         Ok(done)
+    }
+
+    /// A doorbell of this queue, or of its completion queue, got a value that is no index.
+    fn bad_doorbell(&mut self, sqid: u16) {
+        log::warn!("invalid doorbell value for queue {sqid}");
+        self.errors.push(sqid, Status::INVALID_FIELD);
+        self.events.error();
     }
 }
 

@@ -7,7 +7,7 @@ mod cli;
 use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use xio_target::vfio::{Listener, Server};
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match serve(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xio-target: {}: {error}", options.socket.display());
+            let _ = writeln!(io::stderr(), "xio-target: {}: {error}", options.socket.display());
             ExitCode::FAILURE
         }
     }

@@ -132,6 +132,20 @@ fn a_full_completion_queue_waits_for_the_host() {
 }
 
 #[test]
+fn a_turn_serves_one_queue() {
+    let mut d = ready(Config::default(), 1);
+    d.create(2, 16);
+    for qid in [1, 2] {
+        d.push(qid, kv::Command::Exist { key: key("a") }.encode(0, 1));
+        d.ring(qid);
+    }
+    let turns: Vec<_> = [0, 2, 1, 2, 3].into_iter().map(|qid| d.bus.controller.poll_queue(qid)).collect();
+    assert_eq!(turns, [Some(0), Some(1), Some(1), Some(0), None]);
+    d.disable();
+    assert_eq!(d.bus.controller.poll_queue(0), None);
+}
+
+#[test]
 fn queues_out_of_reach_are_fatal_until_reset() {
     let mut d = ready(Config::default(), 1);
     let nowhere = CreateSq { qid: 2, entries: 4, contiguous: true, base: 1 << 40, priority: 0, cqid: 1 };
@@ -167,6 +181,22 @@ fn invalid_doorbells_are_events_and_nothing_worse() {
     d.bus.peek(addr, &mut bytes);
     let entry = log::ErrorEntry::read_from_bytes(&bytes).unwrap();
     assert_eq!((entry.count.get(), entry.sqid.get(), entry.cid.get()), (1, 1, log::ErrorEntry::NO_COMMAND));
+    // So is the head of the admin completion queue, once it is good again.
+    let request = d.push(0, Command::AsyncEvent.encode(0)).unwrap();
+    d.ring(0);
+    d.bus.work();
+    d.bus.ring(doorbells.cq_head(0), 16);
+    for _ in 0..3 {
+        d.bus.work();
+    }
+    assert!(d.pop(0).is_none());
+    d.ring_head(0);
+    let event = d.wait(0);
+    assert_eq!((event.cid.get(), event.dw0.get()), (request, 0x0001_0100));
+    assert_eq!(d.admin(Command::GetLogPage(get)), Ok(0));
+    d.bus.peek(addr, &mut bytes);
+    let entry = log::ErrorEntry::read_from_bytes(&bytes).unwrap();
+    assert_eq!((entry.count.get(), entry.sqid.get()), (2, 0));
     // Told once; the queue works again with a good value.
     d.bus.ring(doorbells.cq_head(1), u32::MAX);
     for _ in 0..10 {

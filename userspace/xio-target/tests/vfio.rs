@@ -179,6 +179,8 @@ fn plug(stream: UnixStream) -> Driver<Machine> {
     assert_eq!((word(&info, 0), word(&info, 1), word(&info, 3)), (64, 0b1111, 32));
     assert_eq!(info[32..], [words(&[0x0001_0001, 0, 1, 0]), longs(&[0x1000, 0x1000])].concat());
     let bar = File::from(client.fds.pop().unwrap());
+    // A client can not take it from under the server.
+    assert!(bar.set_len(0).is_err() && bar.set_len(1 << 20).is_err());
     let memory = memory();
     client.map(BASE, 0, MEMORY, 3, &memory).unwrap();
     client.write_config(4, 6);
@@ -250,8 +252,18 @@ fn memory_that_is_unmapped_or_read_only_is_out_of_reach() {
     };
     assert_eq!(d.kv(1, retrieve(far)), Err(Status::DATA_TRANSFER_ERROR));
     let unmap = [words(&[24, 0]), longs(&[far, 4096])].concat();
-    assert_eq!(d.bus.client.call(DMA_UNMAP, &unmap), Ok(unmap));
+    assert_eq!(d.bus.client.call(DMA_UNMAP, &unmap), Ok(unmap.clone()));
     d.bus.client.map(far, 0, 4096, 3, &other).unwrap();
+    assert_eq!(d.kv(1, retrieve(far)), Ok(4096));
+    assert_eq!(d.bus.client.call(DMA_UNMAP, &unmap), Ok(unmap.clone()));
+    d.bus.client.map(far, 0, 4096, 2, &other).unwrap();
+    let store = nvme_kv::kv::Command::Store {
+        key: key("b"),
+        len: 4096,
+        options: Default::default(),
+        data: DataPointer { prp1: far, prp2: 0 },
+    };
+    assert_eq!(d.kv(1, store), Err(Status::DATA_TRANSFER_ERROR));
     assert_eq!(d.kv(1, retrieve(far)), Ok(4096));
     let all = [words(&[24, 2]), longs(&[0, 0])].concat();
     assert_eq!(d.bus.client.call(DMA_UNMAP, &all), Ok(all));
@@ -285,6 +297,15 @@ fn completions_raise_interrupts() {
     assert_eq!(client.call(SET_IRQS, &words(&[20, 0x21, 2, 1, 1])), Ok(vec![]));
     client.send(SET_IRQS, 0, &words(&[20, 0x24, 2, 1, 1]), &[fd]);
     assert_eq!((client.reply(), event.read()), (Ok(vec![]), Ok(1)));
+    // The next client starts without it.
+    drop(d);
+    let (serving, stream) = Serving::start(serving.thread.join().unwrap());
+    let mut d = plug(stream);
+    while event.read().is_ok() {}
+    assert_eq!(d.bus.client.call(SET_IRQS, &words(&[20, 0x21, 2, 0, 2])), Ok(vec![]));
+    d.enable(16);
+    assert!(d.identify(1, 0, 0).is_ok());
+    assert!(event.read().is_err(), "the eventfd of the client before");
     drop(serving.stop());
 }
 

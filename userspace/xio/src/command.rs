@@ -159,7 +159,7 @@ pub(crate) fn check(status: Status, op: &'static str, key: Option<&Key>) -> Resu
     Err(match (status, key) {
         (Status::KEY_NOT_FOUND, Some(key)) => Error::NotFound { key: *key },
         (Status::KEY_EXISTS, Some(key)) => Error::Exists { key: *key },
-        (Status::CAPACITY_EXCEEDED, Some(key)) => Error::Capacity { key: *key },
+        (Status::CAPACITY_EXCEEDED, Some(key)) => Error::Capacity { key: *key, capacity: None },
         (Status::INVALID_OPCODE, _) => Error::Unsupported { op },
         _ => Error::Status { op, key: key.copied(), status },
     })

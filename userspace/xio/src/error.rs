@@ -15,21 +15,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// There is no controller.
     #[error(
-        "no /dev/rocm-xio* found: load the module (modprobe rocm_xio) and leave an NVMe Key Value controller \
+        "no /dev/rocm-xio* found: load the module (insmod rocm_xio.ko) and leave an NVMe Key Value controller \
          without another driver; /dev/rocm-xioN appears for each"
     )]
     NoDevice,
     /// The node is not there.
-    #[error("{} does not exist: is the module loaded (modprobe rocm_xio) and the controller bound to it?", path.display())]
+    #[error("{} does not exist: is the module loaded (insmod rocm_xio.ko) and the controller bound to it?", path.display())]
     NoNode {
         /// The node asked for.
         path: PathBuf,
     },
     /// The node may not be opened.
-    #[error(
-        "no permission to open {}: it belongs to group {group}; join it (usermod -aG {group} \"$USER\", \
-         then log in again)", path.display()
-    )]
+    #[error("no permission to open {}: {}", path.display(), membership(group))]
     Permission {
         /// The node.
         path: PathBuf,
@@ -177,10 +174,15 @@ pub enum Error {
         key: Key,
     },
     /// No room for the value, or for one more key.
-    #[error("key {key}: the namespace is full: delete keys")]
+    #[error(
+        "key {key}: the namespace{} is full: delete keys",
+        capacity.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"))
+    )]
     Capacity {
         /// The key.
         key: Key,
+        /// The namespace's capacity in bytes, where it is known.
+        capacity: Option<u64>,
     },
     /// The controller does not know the command.
     #[error("{op}: this controller does not have the command")]
@@ -242,6 +244,30 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Names the namespace's capacity, if it has any, in an error about it.
+    pub(crate) fn with_capacity(self, bytes: u64) -> Self {
+        match self {
+            Self::Capacity { key, .. } => Self::Capacity { key, capacity: Some(bytes).filter(|b| *b > 0) },
+            other => other,
+        }
+    }
+}
+
+/// How to become somebody who may open a node of this group.
+fn membership(group: &str) -> String {
+    match group {
+        "root" | "0" => {
+            "it belongs to root; install kmod/udev/60-rocm-xio.rules, whose top says how, and it \
+                         belongs to group render"
+                .into()
+        }
+        _ => {
+            format!("it belongs to group {group}; join it (usermod -aG {group} \"$USER\", then log in again)")
+        }
+    }
+}
+
 /// Whose limit it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LimitBy {
@@ -283,4 +309,22 @@ pub(crate) fn protocol<T>(what: impl Into<String>) -> Result<T> {
 /// An error of a GPU.
 pub(crate) fn gpu(executor: &'static str, what: impl Into<String>) -> Error {
     Error::Gpu { executor, what: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_what_can_be_done() {
+        let permission =
+            |group: &str| Error::Permission { path: "/dev/x".into(), group: group.into() }.to_string();
+        assert!(permission("render").contains("usermod -aG render"));
+        assert!(permission("root").contains("install kmod/udev/60-rocm-xio.rules"));
+        let key: Key = "k".parse().unwrap();
+        let full = Error::Capacity { key, capacity: None };
+        assert_eq!(full.to_string(), "key k: the namespace is full: delete keys");
+        let full = full.with_capacity(4096);
+        assert_eq!(full.to_string(), "key k: the namespace of 4096 bytes is full: delete keys");
+    }
 }

@@ -75,7 +75,8 @@ impl Kv {
         self.namespace.check_value(key, value.len() as u64)?;
         let slice = self.room(value.len() as u64)?.slice(..value.len())?;
         slice.buffer().write(0, value)?;
-        self.queue.store(&self.namespace, key, &slice, options)
+        let stored = self.queue.store(&self.namespace, key, &slice, options);
+        stored.map_err(|error| error.with_capacity(self.namespace.capacity()))
     }
 
     /// Retrieves a whole value.
@@ -159,14 +160,23 @@ impl Kv {
 
     /// The buffer, made larger if it has less than `len` bytes.
     fn room(&mut self, len: u64) -> Result<Buffer> {
+        // A command that was given up may still read or write the buffer: it keeps it, and others get another.
+        if self.queue.poisoned() > 0 {
+            self.buffer = None;
+        }
         if let Some(buffer) = self.buffer.as_ref().filter(|b| b.len() as u64 >= len) {
             return Ok(buffer.clone());
         }
         // The old one first: there is a limit on both together.
         self.buffer = None;
         let limit = self.controller.info()?.max_buffer();
-        let len = len.max(SMALLEST).next_power_of_two().min(limit).max(len);
-        let buffer = self.controller.alloc(usize::try_from(len).unwrap_or(usize::MAX))?;
+        let rounded = len.max(SMALLEST).next_power_of_two().min(limit).max(len);
+        let allocate = |len: u64| self.controller.alloc(usize::try_from(len).unwrap_or(usize::MAX));
+        let buffer = match allocate(rounded) {
+            // What is left of the limit may be enough.
+            Err(Error::Quota { .. }) => allocate(len.max(1))?,
+            allocated => allocated?,
+        };
         self.buffer = Some(buffer.clone());
         Ok(buffer)
     }

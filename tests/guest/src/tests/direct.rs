@@ -17,13 +17,21 @@ pub const CLIENTS: &[(&str, Client)] = &[
     ("direct-freed", |_| freed()),
 ];
 
-/// The machine has no IOMMU, or one that passes everything through (argument `identity`).
+/// The machine has no IOMMU, or one that passes everything through (argument `identity`), does not remap
+/// interrupts (`interrupts`), or has the controller in a group with another (`group`).
 pub fn run(report: &mut Report, arguments: &[&str]) {
-    let kind = if arguments.contains(&"identity") { xio_uapi::IOMMU_IDENTITY } else { xio_uapi::IOMMU_NONE };
+    let untranslated = xio_uapi::UNCONFINED_NOT_TRANSLATED;
+    let (kind, gap) = match arguments {
+        ["identity"] => (xio_uapi::IOMMU_IDENTITY, untranslated),
+        ["interrupts"] => (xio_uapi::IOMMU_TRANSLATED_LAZY, xio_uapi::UNCONFINED_INTERRUPTS),
+        ["group"] => (xio_uapi::IOMMU_TRANSLATED, xio_uapi::UNCONFINED_GROUP),
+        _ => (xio_uapi::IOMMU_NONE, untranslated),
+    };
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
-    report.case("nothing_is_said_to_confine_the_device", |_| {
+    report.case("what_is_missing_is_said", |_| {
         let info = Node::open(NODE)?.info()?;
         ensure!(info.iommu == kind, "iommu {}", info.iommu);
+        ensure!(info.unconfined & gap != 0, "unconfined {:#x}", info.unconfined);
         Ok(())
     });
     report.case("ordinary_user_is_refused", |_| session::run(&["direct-refused"]).map(drop));
@@ -34,16 +42,21 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
         }
         Ok(())
     });
-    report.case("rawio_may", |_| session::run_as_root(&["life-work"]).map(drop));
-    report.case("freed_memory_is_kept_while_a_queue_could_reach_it", |_| {
-        session::run_as_root(&["direct-freed"]).map(drop)
+    report.case("rawio_may_and_that_taints", |_| {
+        ensure!(!is_tainted_by_user()?, "tainted before");
+        session::run_as_root(&["life-work"])?;
+        ensure!(is_tainted_by_user()?, "an unconfined device in use does not taint the kernel");
+        Ok(())
     });
+    if gap == untranslated {
+        report.case("freed_memory_is_kept_while_a_queue_could_reach_it", |_| {
+            session::run_as_root(&["direct-freed"]).map(drop)
+        });
+    }
     report.case("nothing_is_left", |_| life::nothing_is_left());
     report.case("unsafe_direct_lets_everybody", |_| {
         kernel::rmmod("rocm_xio").context("rmmod")?;
-        ensure!(!is_tainted_by_user()?, "tainted before");
         kernel::load_rocm_xio("unsafe_direct=1")?;
-        ensure!(is_tainted_by_user()?, "unsafe_direct=1 does not taint the kernel");
         session::run(&["direct-unsafe"])?;
         session::run(&["life-work"]).map(drop)
     });
@@ -57,9 +70,14 @@ fn is_tainted_by_user() -> Result<bool> {
 fn refused() -> Result<()> {
     let node = Node::open(NODE)?;
     let info = node.info()?;
-    ensure!(info.direct == xio_uapi::DIRECT_REFUSED && info.queue_kinds == 0, "direct {}", info.direct);
+    let kinds = info.queue_kinds == xio_uapi::QUEUE_KIND_MEDIATED;
+    ensure!(info.direct == xio_uapi::DIRECT_REFUSED && kinds, "direct {}", info.direct);
     expect("QUEUE_CREATE", node.queue_create(8, -1), Errno::EPERM)?;
-    expect("BUFFER_ALLOC", node.buffer_alloc(4096), Errno::EPERM)
+    // Memory for the kernel's queue, whose physical addresses are not told.
+    let buffer = node.buffer_alloc(4096)?;
+    node.map(buffer.data_offset, 4096).context("mapping the data")?;
+    let table = node.map_with(buffer.table_offset, 4096, libc::PROT_READ, libc::MAP_SHARED);
+    expect("mapping the table", table, Errno::EPERM)
 }
 
 fn unsafe_direct() -> Result<()> {

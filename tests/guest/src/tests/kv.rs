@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values through the library and the command, as the ordinary user over the device node.
 
+use crate::command::Finished;
 use crate::kernel;
 use crate::report::Report;
 use crate::session::{self, Client, Session};
@@ -34,6 +35,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         });
     }
     report.case("eight_processes_in_turn", |_| in_turn());
+    report.case("options_of_the_command", |_| command_options());
     report.case("one_process_at_a_time", |_| one_at_a_time());
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
@@ -42,6 +44,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
 pub fn run_small(report: &mut Report, _: &[&str]) {
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
     report.case("kv_limits", |_| session::run(&["kv-limits"]).map(drop));
+    report.case("a_full_namespace_ends_the_command_with_5", |_| full());
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
 
@@ -58,8 +61,10 @@ pub fn run_two(report: &mut Report, _: &[&str]) {
         Ok(())
     });
     report.case("both_work_at_the_same_time", |_| {
-        let first = Session::start(&["kv-own", "/dev/rocm-xio0", "1"])?;
-        let second = Session::start(&["kv-own", "/dev/rocm-xio1", "2"])?;
+        let first = Session::spawn(&["kv-own", "/dev/rocm-xio0", "1"])?;
+        let second = Session::spawn(&["kv-own", "/dev/rocm-xio1", "2"])?;
+        first.wait_ready()?;
+        second.wait_ready()?;
         first.finish()?;
         second.finish()
     });
@@ -293,10 +298,46 @@ fn turn(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// A line of shell as the ordinary user.
+fn shell(line: &str) -> Result<Finished> {
+    user::run_within(&["sh", "-c", line], Duration::from_secs(100))
+}
+
+fn command_options() -> Result<()> {
+    let store = "for n in 0 1 2 3 4 5 6 7; do printf $n | xio kv store opt$n -i - || exit; done";
+    shell(store)?.expect_success()?;
+    let listed = shell("xio kv list --start opt2 --limit 5")?.expect_success()?.text();
+    ensure!(listed == "opt2\nopt3\nopt4\nopt5\nopt6\n", "{listed}");
+    shell("printf other | xio kv store opt3 -i - --if-absent")?.expect_code(4)?;
+    shell("printf new | xio kv store opt8 -i - --if-exists")?.expect_code(3)?;
+    for file in ["fresh", "an old file"] {
+        let line = "xio kv retrieve opt3 -o /tmp/opt && cat /tmp/opt";
+        let got = shell(line)?.expect_success()?.text();
+        ensure!(got == "3", "{file}: {got}");
+        std::fs::write("/tmp/opt.old", "longer than the value")?;
+        shell("cat /tmp/opt.old > /tmp/opt")?.expect_success()?;
+    }
+    shell("rm /tmp/opt && xio kv delete opt0 opt1 opt2 opt3 opt4 opt5 opt6 opt7")?.expect_success()?;
+    shell("xio kv retrieve opt3 -o /tmp/opt")?.expect_code(3)?;
+    ensure!(!std::path::Path::new("/tmp/opt").exists(), "a file without a value");
+    Ok(())
+}
+
+fn full() -> Result<()> {
+    let fill = "n=0; while [ $n -lt 64 ]; do head -c 32768 /dev/zero | xio -n 1 kv store full$n || exit; \
+                n=$((n + 1)); done";
+    let refused = shell(fill)?.expect_code(5)?;
+    ensure!(refused.stderr.contains("full"), "{}", refused.stderr);
+    shell("xio -n 1 kv delete $(xio -n 1 kv list)")?.expect_success()?;
+    let over = shell("head -c 32769 /dev/zero | xio -n 1 kv store long")?;
+    over.expect_code(2).map(drop)
+}
+
 fn one_at_a_time() -> Result<()> {
     let holder = Session::start(&["kv-own", kernel::NODE, "3"])?;
     let busy = user::run(&["xio", "--wait", "0", "kv", "exist", "own"])?;
-    ensure!(busy.code != 0 && busy.stderr.contains("another process"), "{busy:?}");
+    ensure!(busy.stderr.contains("another process"), "{busy:?}");
+    busy.expect_code(8)?;
     let info = user::run(&["xio", "info"])?.expect_success()?;
     ensure!(info.text().contains("rocm-xio0"), "{}", info.text());
     holder.finish()?;

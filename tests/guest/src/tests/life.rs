@@ -9,8 +9,10 @@ use crate::tests::abi::expect;
 use crate::{fs, pci};
 use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nvme_kv::{kv::Command, Key, Status};
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 pub const CLIENTS: &[(&str, Client)] = &[
@@ -37,6 +39,9 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
         report.case("freed_buffer_is_out_of_reach", |_| client(false, &["life-stale"]));
         report.case("stray_admin_doorbell_does_no_harm", |_| stray_doorbell());
     }
+    if !root {
+        report.case("reset_before_another_user", |_| another_user());
+    }
     report.case("unbind_while_mapped", move |_| unbind_while_mapped(root));
     report.case("unbind_while_pinned", move |_| unbind_while_pinned(root));
     report.case("reset_while_mapped", move |_| reset_while_mapped(root));
@@ -47,6 +52,7 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     report.case("unbind_races_with_mmap", move |_| unbind_races_with_mmap(root));
     report.case("killed_200_times", move |report| killed(report, root));
     report.case("unload_is_refused_while_open", move |_| unload_while_open(root));
+    report.case("unload_is_refused_while_debugfs_is_open", move |_| unload_while_debugfs_open(root));
     report.case("reloaded_20_times", move |_| reload(root));
     report.case("unload_leaves_the_device_quiet", |_| {
         kernel::rmmod("rocm_xio").context("rmmod")?;
@@ -92,12 +98,8 @@ pub fn nothing_is_left() -> Result<()> {
     let left = || -> Result<u64> {
         let counters = counters("rocm-xio0")?;
         let of = |name: &str| counters.get(name).copied().with_context(|| format!("no counter {name}"));
-        Ok(of("clients")?
-            + of("owned")?
-            + of("queues")?
-            + of("buffers")?
-            + of("pages")?
-            + of("quarantined_pages")?)
+        const ZERO: [&str; 7] = ["clients", "owned", "queues", "buffers", "pages", "calls", "commands"];
+        ZERO.iter().map(|name| of(name)).sum()
     };
     fs::wait_for("everything of the clients going", NODE_LIMIT, || Ok(left()? == 0))
 }
@@ -218,6 +220,29 @@ fn unload_while_open(root: bool) -> Result<()> {
     client(root, &["life-work"])
 }
 
+fn unload_while_debugfs_open(root: bool) -> Result<()> {
+    let file = std::fs::File::open("/sys/kernel/debug/rocm-xio0/counters")?;
+    expect("rmmod with an open file", kernel::rmmod("rocm_xio"), Errno::EAGAIN)?;
+    // Unbound and bound under it.
+    let address = function()?;
+    pci::unbind(&address)?;
+    rebind(&address)?;
+    drop(file);
+    client(root, &["life-work"])
+}
+
+/// What one user's direct queues may have left behind in the controller is gone before another user has anything.
+fn another_user() -> Result<()> {
+    let resets = || -> Result<u64> { Ok(counters("rocm-xio0")?["resets"]) };
+    let before = resets()?;
+    client(false, &["life-work"])?;
+    client(false, &["life-work"])?;
+    ensure!(resets()? == before, "a reset between two clients of one user");
+    client(true, &["life-work"])?;
+    ensure!(resets()? == before + 1, "{} resets for another user", resets()? - before);
+    client(false, &["life-work"])
+}
+
 fn reload(root: bool) -> Result<()> {
     for n in 0..20 {
         kernel::rmmod("rocm_xio").with_context(|| format!("rmmod {n}"))?;
@@ -287,6 +312,8 @@ fn hold(arguments: &[&str]) -> Result<()> {
     let (node, mut queue) = open_and_own()?;
     let buffer = Buffer::new(&node, 64 << 10)?;
     exchange(&mut queue, &buffer)?;
+    let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
+    node.queue_create(8, event.as_fd().as_raw_fd()).context("a queue with an eventfd")?;
     let handles = (queue.created.handle, buffer.allocated.handle);
     let all = [&queue.sq, &queue.cq, &queue.tail, &queue.head, &buffer.data, &buffer.table];
     ensure!(!all.iter().any(|m| m.is_revoked()), "revoked before anything happened");
@@ -294,6 +321,7 @@ fn hold(arguments: &[&str]) -> Result<()> {
     for (n, mapping) in all.iter().enumerate() {
         ensure!(mapping.is_revoked(), "mapping {n} is still there");
     }
+    ensure!(event.read().is_ok(), "whoever sleeps on the eventfd was not woken");
     if arguments == ["unbind"] {
         expect("GET_INFO", node.info(), Errno::ENODEV)?;
         expect("QUEUE_CREATE", node.queue_create(8, -1), Errno::ENODEV)?;

@@ -29,6 +29,7 @@ mod direct;
 mod gpu;
 mod kv;
 pub mod life;
+mod mediated;
 mod nvme;
 mod smoke;
 
@@ -49,14 +50,23 @@ const GROUPS: &[(&str, Group)] = &[
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),
     ("life", life::run),
+    ("mediated", mediated::run),
+    ("mediated-small", mediated::run_small),
     ("nvme", nvme::run),
     ("probe", smoke::probe),
     ("smoke", smoke::run),
 ];
 
 /// The clients of all groups.
-const CLIENTS: &[&[(&str, Client)]] =
-    &[abi::CLIENTS, direct::CLIENTS, gpu::CLIENTS, kv::CLIENTS, life::CLIENTS, nvme::CLIENTS];
+const CLIENTS: &[&[(&str, Client)]] = &[
+    abi::CLIENTS,
+    direct::CLIENTS,
+    gpu::CLIENTS,
+    kv::CLIENTS,
+    life::CLIENTS,
+    mediated::CLIENTS,
+    nvme::CLIENTS,
+];
 
 /// The client of this name.
 pub fn client(name: &str) -> Option<Client> {

@@ -4,6 +4,7 @@
 use super::mapping::Mapping;
 use crate::host::Doorbells;
 use crate::Config;
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nvme_kv::{regs, PAGE_SIZE};
 use std::fs::File;
@@ -54,8 +55,12 @@ pub(super) struct Bar {
 impl Bar {
     pub(super) fn new(config: &Config) -> io::Result<Self> {
         let layout = Layout::new(config);
-        let file = File::from(memfd_create(c"xio-target-bar", MFdFlags::MFD_CLOEXEC)?);
+        let file =
+            File::from(memfd_create(c"xio-target-bar", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
         file.set_len(layout.len as u64)?;
+        // A client that made it shorter would take the memory from under our accesses.
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let memory = Mapping::new(file.as_fd(), 0, layout.len, true)?;
         Ok(Self { layout, file, memory })
     }
@@ -65,10 +70,15 @@ impl Bar {
         self.file.as_fd()
     }
 
-    /// Reads doorbells.
+    /// Reads doorbells, each dword at once: the controller's thread may write them meanwhile.
     pub(super) fn read(&self, offset: usize, to: &mut [u8]) {
-        if self.memory.read(offset, to).is_none() {
-            to.fill(0);
+        let (mut at, mut rest) = (offset, to);
+        while !rest.is_empty() {
+            let dword = self.load(at & !3).to_le_bytes();
+            let from = dword.get(at & 3..).unwrap_or(&[]);
+            let (now, later) = rest.split_at_mut(from.len().min(rest.len()));
+            now.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            (at, rest) = (at + now.len(), later);
         }
     }
 
@@ -115,5 +125,20 @@ mod tests {
         }
         let small = Layout::new(&Config::default());
         assert_eq!(small, Layout { len: 0x4000, doorbells: 0x1000, table: 0x2000, pending: 0x3000 });
+    }
+
+    #[test]
+    fn doorbells_are_read_in_any_part_and_the_file_keeps_its_length() {
+        let bar = Bar::new(&Config::default()).unwrap();
+        bar.write(0x1000, &[1, 2, 3, 4]);
+        bar.write(0x1004, &[5, 6, 7, 8]);
+        for (start, len) in [(0, 8), (0, 4), (1, 2), (3, 3), (7, 1), (2, 0)] {
+            let mut read = vec![0; len];
+            bar.read(0x1000 + start, &mut read);
+            assert_eq!(read, &[1, 2, 3, 4, 5, 6, 7, 8][start..start + len]);
+        }
+        for len in [0, 0x3000, 0x5000] {
+            assert!(bar.file.set_len(len).is_err(), "{len:#x}");
+        }
     }
 }

@@ -62,6 +62,16 @@ impl Device {
         self.bar.file()
     }
 
+    /// Can be read when the controller's thread has ended.
+    pub(super) fn end(&self) -> io::Result<OwnedFd> {
+        self.poller.end()
+    }
+
+    /// Whether the controller's thread has ended, after which nothing is answered any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.poller.has_ended()
+    }
+
     /// As after power on, for the next client. What is stored stays.
     pub(super) fn power_cycle(&mut self) {
         self.reset();

@@ -257,6 +257,9 @@ mod tests {
         assert_eq!(&back, b"helloworld");
         assert!(t.write(0x2000, b"x").is_err());
         assert!(t.write(0x1fff, b"xy").is_err());
+        map(&t, 2, 0x8000, 0, 4096, Some(&a)).unwrap();
+        assert!(t.write(0x8000, b"x").is_ok());
+        assert!(t.read(0x8000, &mut [0]).is_err(), "write only");
         assert!(t.read(0x3000, &mut back).is_err());
         assert!(t.read(0x2ffb, &mut back).is_err());
         assert!(t.read(0xffe, &mut back).is_err());

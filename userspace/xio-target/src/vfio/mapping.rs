@@ -23,7 +23,10 @@ pub(super) struct Mapping {
 
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: all accesses are copies or atomic; what races with them is the client, and it only garbles its own data.
+// SAFETY: through a shared reference memory is only copied or accessed atomically. Our threads never copy the same
+// memory at once: doorbells, which several of them use, are always accessed as atomic dwords, and the client's memory
+// only by who holds the controller's lock. What else races is the client, another process, and it only garbles its own
+// data.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

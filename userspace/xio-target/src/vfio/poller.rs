@@ -3,6 +3,8 @@
 
 use crate::Controller;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -25,6 +27,20 @@ struct Shared {
     /// Others that wait for the lock. The thread would otherwise take it again before they get it.
     waiting: AtomicUsize,
     stop: AtomicBool,
+    ended: AtomicBool,
+}
+
+/// Kept by the thread; tells that it has ended, by a panic too.
+struct End {
+    shared: Arc<Shared>,
+    /// Closed last, which the other end sees.
+    _told: UnixStream,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Release);
+    }
 }
 
 impl Shared {
@@ -34,14 +50,20 @@ impl Shared {
 
     fn run(&self) {
         let mut idle: Option<Instant> = None;
+        let (mut sqid, mut done) = (0, 0);
         while !self.stop.load(Ordering::Acquire) {
             if self.waiting.load(Ordering::Acquire) > 0 {
                 thread::yield_now();
                 continue;
             }
             let mut controller = self.controller();
-            let (done, running) = (controller.poll(), controller.is_running());
+            let at_end = self.turns(&mut controller, &mut sqid, &mut done);
+            let running = controller.is_running();
             drop(controller);
+            if !at_end {
+                continue;
+            }
+            let done = std::mem::take(&mut done);
             if !running {
                 thread::park_timeout(SLEEP);
                 idle = None;
@@ -51,6 +73,21 @@ impl Shared {
                 back_off(idle.get_or_insert_with(Instant::now).elapsed());
             }
         }
+    }
+
+    /// Goes on with a pass from queue `sqid` on until its end or, queue by queue, until somebody waits for the
+    /// controller; whether it was the end.
+    fn turns(&self, controller: &mut Controller, sqid: &mut u16, done: &mut usize) -> bool {
+        while let Some(completed) = controller.poll_queue(*sqid) {
+            *done += completed;
+            let Some(next) = sqid.checked_add(1) else { break };
+            *sqid = next;
+            if self.waiting.load(Ordering::Acquire) > 0 {
+                return false;
+            }
+        }
+        *sqid = 0;
+        true
     }
 }
 
@@ -68,15 +105,36 @@ fn back_off(idle: Duration) {
 pub(super) struct Poller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Can be read when the thread has ended.
+    end: UnixStream,
 }
 
 impl Poller {
     pub(super) fn start(controller: Controller) -> io::Result<Self> {
-        let (waiting, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let shared = Arc::new(Shared { controller: Mutex::new(controller), waiting, stop });
-        let runner = shared.clone();
-        let thread = thread::Builder::new().name("controller".into()).spawn(move || runner.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        let shared = Arc::new(Shared {
+            controller: Mutex::new(controller),
+            waiting: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        });
+        let (end, told) = UnixStream::pair()?;
+        let runner = End { shared: shared.clone(), _told: told };
+        let thread = thread::Builder::new().name("controller".into()).spawn(move || {
+            // All of it, not only the field that is used.
+            let runner = runner;
+            runner.shared.run();
+        })?;
+        Ok(Self { shared, thread: Some(thread), end })
+    }
+
+    /// Can be read when the controller's thread has ended.
+    pub(super) fn end(&self) -> io::Result<OwnedFd> {
+        self.end.as_fd().try_clone_to_owned()
+    }
+
+    /// Whether the controller's thread has ended, which it should not.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
     }
 
     /// The controller, between two passes.
@@ -102,5 +160,43 @@ impl Drop for Poller {
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             log::error!("the controller's thread has panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dma::DmaTable;
+    use super::super::interrupts::Vectors;
+    use super::*;
+    use crate::host::Doorbells;
+    use crate::{Config, Host};
+    use nvme_kv::regs::{offset, Aqa, Cc};
+    use std::io::Read;
+
+    /// Breaks the thread that looks at it.
+    struct Broken;
+
+    impl Doorbells for Broken {
+        fn load(&self, _: usize) -> u32 {
+            panic!("a test of what follows a panic")
+        }
+        fn clear(&self, _: usize) {}
+    }
+
+    #[test]
+    fn the_end_of_the_thread_is_told() {
+        let interrupts = Arc::new(Vectors::new(Config::default().vectors()));
+        let host = Host { memory: Arc::new(DmaTable::default()), doorbells: Arc::new(Broken), interrupts };
+        let poller = Poller::start(Controller::new(Config::default(), host).unwrap()).unwrap();
+        let mut end = UnixStream::from(poller.end().unwrap());
+        assert!(!poller.has_ended());
+        let mut controller = poller.controller();
+        controller.write_register(offset::AQA, &Aqa(0).with_asqs(3).with_acqs(3).0.to_le_bytes());
+        controller.write_register(offset::CC, &Cc::KV_ENABLE.0.to_le_bytes());
+        drop(controller);
+        poller.wake();
+        end.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(end.read(&mut [0]).unwrap(), 0);
+        assert!(poller.has_ended());
     }
 }

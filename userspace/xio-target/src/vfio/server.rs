@@ -22,20 +22,25 @@ impl Server {
         Ok(Self { device: Device::new(config)? })
     }
 
-    /// Serves clients until `stop` can be read.
+    /// Serves clients until `stop` can be read. It is an error if the controller ends before.
     pub fn run(&mut self, listener: &Listener, stop: BorrowedFd<'_>) -> io::Result<()> {
-        while wait(listener.socket.as_fd(), stop)? {
+        let end = self.device.end()?;
+        while wait(listener.socket.as_fd(), [stop, end.as_fd()])? {
             let (stream, _) = listener.socket.accept()?;
             self.serve(stream, stop)?;
+        }
+        if self.device.has_ended() {
+            return Err(io::Error::other("the controller's thread has ended"));
         }
         Ok(())
     }
 
-    /// Serves one client until it leaves or `stop` can be read. The controller is then as after power on, but for
+    /// Serves one client until it leaves, `stop` can be read, or the controller has ended. The controller is then as after power on, but for
     /// what is stored.
     pub fn serve(&mut self, stream: UnixStream, stop: BorrowedFd<'_>) -> io::Result<()> {
         log::info!("client connected");
-        let mut connection = Connection::new(stream, stop)?;
+        let end = self.device.end()?;
+        let mut connection = Connection::new(stream, [stop, end.as_fd()])?;
         let ended = loop {
             if let Err(ended) = self.serve_message(&mut connection) {
                 break ended;

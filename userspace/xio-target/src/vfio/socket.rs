@@ -41,13 +41,13 @@ impl<E: Into<io::Error>> From<E> for Ended {
     }
 }
 
-/// Waits until `fd` can be read. `false` when this program is to stop, which `stop` tells by being readable.
-pub(super) fn wait(fd: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<bool, Errno> {
+/// Waits until `fd` can be read. `false` when this program is to stop, which either of `stop` tells by being readable.
+pub(super) fn wait(fd: BorrowedFd<'_>, stop: [BorrowedFd<'_>; 2]) -> Result<bool, Errno> {
     loop {
-        let mut fds = [PollFd::new(stop, PollFlags::POLLIN), PollFd::new(fd, PollFlags::POLLIN)];
+        let mut fds = [stop[0], stop[1], fd].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) if fds[0].any() == Some(true) => return Ok(false),
-            Ok(_) if fds[1].any() == Some(true) => return Ok(true),
+            Ok(_) if fds[..2].iter().any(|fd| fd.any() == Some(true)) => return Ok(false),
+            Ok(_) if fds[2].any() == Some(true) => return Ok(true),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
@@ -57,11 +57,11 @@ pub(super) fn wait(fd: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<bool, Err
 /// A connected client.
 pub(super) struct Connection<'a> {
     stream: UnixStream,
-    stop: BorrowedFd<'a>,
+    stop: [BorrowedFd<'a>; 2],
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(stream: UnixStream, stop: BorrowedFd<'a>) -> io::Result<Self> {
+    pub(super) fn new(stream: UnixStream, stop: [BorrowedFd<'a>; 2]) -> io::Result<Self> {
         stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         Ok(Self { stream, stop })
     }

@@ -149,7 +149,7 @@ impl Outcome {
             Some(Status::SUCCESS) => Ok(()),
             Some(Status::KEY_NOT_FOUND) => Err(Error::NotFound { key }),
             Some(Status::KEY_EXISTS) => Err(Error::Exists { key }),
-            Some(Status::CAPACITY_EXCEEDED) => Err(Error::Capacity { key }),
+            Some(Status::CAPACITY_EXCEEDED) => Err(Error::Capacity { key, capacity: None }),
             Some(status) => Err(Error::Status { op, key: Some(key), status }),
             None => Err(match self.code {
                 device::STATUS_TIMEOUT => Error::Timeout { what: op, after: timeout },

@@ -75,6 +75,9 @@ pub struct Queue {
 /// Passes of a waiting loop between two looks at the clock.
 const CLOCK_INTERVAL: u32 = 1024;
 
+/// Longer waits are no different (a hundred years), and their end might be no time that there is.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// When to stop waiting.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
@@ -210,7 +213,7 @@ impl Queue {
     /// [`Error::NoEvent`], [`Error::Protocol`], or what the operating system says.
     pub fn wait_event(&mut self, timeout: Duration) -> Result<bool> {
         self.ring();
-        let until = Instant::now() + timeout;
+        let until = Instant::now() + timeout.min(FOREVER);
         loop {
             let event = self.event.as_ref().ok_or(Error::NoEvent)?;
             // Reset the event before the queue is looked at: what comes afterwards sets it again.
@@ -287,7 +290,7 @@ impl Queue {
             let since = *since.get_or_insert(now);
             let until = match limit {
                 Limit::At(until) => until,
-                Limit::After(timeout) => now + timeout,
+                Limit::After(timeout) => now + timeout.min(FOREVER),
             };
             limit = Limit::At(until);
             if now >= until && matches!(self.table.ready(token), Ok(None)) {

@@ -127,3 +127,18 @@ fn controllers_without_key_value_are_refused() {
     let config = Config { dstrd: 16, ..Config::default() };
     assert!(matches!(Controller::loopback(config), Err(Error::Loopback(_))));
 }
+
+#[test]
+fn a_value_may_use_the_last_of_the_memory_without_rounding() {
+    let controller = controller();
+    let limit = 1usize << 30;
+    let mut kv = kv(&controller);
+    // All but 24 MiB: a power of two for 20 MiB is more than that.
+    let sizes = [256, 256, 256, 128, 64, 32, 8].map(|mib| mib << 20);
+    let buffers: Vec<_> = sizes.iter().map(|len| controller.alloc(*len).unwrap()).collect();
+    assert_eq!(sizes.iter().sum::<usize>(), limit - (24 << 20));
+    let value = pattern(1, 20 << 20);
+    kv.store(&key("last"), &value, StoreOptions::default()).unwrap();
+    assert!(kv.retrieve(&key("last")).unwrap() == value);
+    drop(buffers);
+}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A controller that does not answer, and one that answers what it should not.
 
-use crate::common::{key, options, PATIENCE};
+use crate::common::{key, options, pattern, PATIENCE};
 use std::time::{Duration, Instant};
 use xio::loopback::{self, Config, Hooks};
-use xio::{Controller, Error, Namespace, Operation, Queue, Status};
+use xio::{Controller, Error, Kv, Namespace, Operation, Queue, QueueOptions, Status, StoreOptions};
 
 fn stalled(entries: u32) -> (Controller, Hooks, Queue, Namespace) {
     let (controller, hooks) = loopback::start(Config::default()).unwrap();
@@ -41,6 +41,64 @@ fn a_deadline_passes_and_the_place_stays_taken_until_the_answer() {
     assert!(buffer.get_mut().is_some());
     queue.set_timeout(PATIENCE);
     assert!(queue.exist(&ns, &key("late")).unwrap());
+}
+
+/// A controller that is held, and values in it.
+fn stalled_kv() -> (Hooks, Kv) {
+    let (controller, hooks) = loopback::start(Config::default()).unwrap();
+    // Not only what passes at once while the controller is held: later calls have as long, too.
+    let options = QueueOptions { timeout: Duration::from_secs(2), ..options(8) };
+    let mut kv = Kv::with_options(&controller, None, options).unwrap();
+    kv.store(&key("one"), &pattern(0, 5000), StoreOptions::default()).unwrap();
+    hooks.pause();
+    (hooks, kv)
+}
+
+/// Goes on with `call` while the controller is held, which ends soon.
+fn while_held<T>(hooks: &Hooks, call: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            hooks.resume();
+        });
+        call()
+    })
+}
+
+#[test]
+fn a_late_store_takes_nothing_of_the_next_value() {
+    let (hooks, mut kv) = stalled_kv();
+    let (one, two) = (pattern(1, 3000), pattern(2, 4000));
+    let late = kv.store(&key("one"), &one, StoreOptions::default());
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    while_held(&hooks, || kv.store(&key("two"), &two, StoreOptions::default())).unwrap();
+    assert_eq!(kv.retrieve(&key("one")).unwrap(), one);
+    assert_eq!(kv.retrieve(&key("two")).unwrap(), two);
+}
+
+#[test]
+fn a_late_retrieve_puts_nothing_into_the_next_value() {
+    let (hooks, mut kv) = stalled_kv();
+    let two = pattern(2, 4000);
+    let late = kv.retrieve(&key("one"));
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    while_held(&hooks, || kv.store(&key("two"), &two, StoreOptions::default())).unwrap();
+    assert_eq!(kv.retrieve(&key("two")).unwrap(), two);
+    assert_eq!(kv.retrieve(&key("one")).unwrap(), pattern(0, 5000));
+}
+
+#[test]
+fn endless_waits_have_no_end_that_overflows() {
+    let (controller, hooks) = loopback::start(Config::default()).unwrap();
+    let options = QueueOptions { timeout: Duration::MAX, event: true, ..options(4) };
+    let mut queue = controller.queue(options).unwrap();
+    let ns = controller.first_namespace().unwrap();
+    // Long enough for the clock to be looked at.
+    hooks.pause();
+    assert!(!while_held(&hooks, || queue.exist(&ns, &key("a"))).unwrap());
+    hooks.pause();
+    queue.submit(&ns, Operation::Exist { key: key("a") }).unwrap();
+    assert!(while_held(&hooks, || queue.wait_event(Duration::MAX)).unwrap());
 }
 
 #[test]
