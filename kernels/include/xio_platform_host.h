@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Device code on this computer's processor: a wave has one lane, a block is some threads of the process. Included by
-// xio_platform.h, which says what the functions do.
+// xio_platform.h; what the functions do is said in xio_platform_amd.h.
 //
 // Order is made by acquire and release operations rather than by fences, since ThreadSanitizer does not know fences.
 #ifndef XIO_PLATFORM_HOST_H

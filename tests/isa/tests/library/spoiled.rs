@@ -38,18 +38,20 @@ struct Work {
     blocks: u32,
     threads: u32,
     count: usize,
+    /// Ticks that a call waits.
+    timeout: u64,
 }
 
 /// Enough to see that nothing comes through.
-const LITTLE: Work = Work { entries: 16, blocks: 2, threads: 80, count: 40 };
+const LITTLE: Work = Work { entries: 16, blocks: 2, threads: 80, count: 40, timeout: 60_000 };
 /// Blocks of both dies publish each other's entries.
-const MUCH: Work = Work { entries: 128, blocks: 4, threads: 64, count: 250 };
+const MUCH: Work = Work { entries: 128, blocks: 4, threads: 64, count: 250, timeout: 200_000 };
 
 /// Stores and retrieves with several blocks.
 fn failure(object: &CodeObject, program: &Program, work: Work, seed: u64) -> Option<Failure> {
     const ROOM: u64 = 1024;
-    let Work { entries, blocks, threads, count } = work;
-    let options = Options { seed, entries, timeout: 200_000, ..Options::default() };
+    let Work { entries, blocks, threads, count, timeout } = work;
+    let options = Options { seed, entries, timeout, ..Options::default() };
     let mut rig = Rig::with_program(object, program.clone(), &options);
     let run = Run { blocks, threads, batch: 20, ..Run::default() };
     let value = |n: usize| vec![n as u8 + 1; 500 + n];
