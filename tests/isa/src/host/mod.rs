@@ -18,7 +18,8 @@ use nvme_kv::regs;
 use nvme_kv::Cqe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use xio_target::host::{DmaFault, Doorbells, HostMemory, Interrupts};
-use xio_target::{Config, Controller, Host};
+use xio_target::store::Store;
+use xio_target::{Config, Controller, Host, NamespaceConfig};
 
 /// Where the device sees the doorbells.
 const REGISTERS: u64 = 0x7f30_0000_0000;
@@ -110,8 +111,14 @@ pub struct KvController {
 }
 
 impl KvController {
-    /// Powers a controller on and enables it.
-    pub fn new(memory: &SharedMemory, config: Config, latency: Latency, seed: u64) -> Result<Self> {
+    /// Powers a controller on and enables it; `store` keeps the pairs of its namespaces, a store for each.
+    pub fn new(
+        memory: &SharedMemory,
+        config: Config,
+        latency: Latency,
+        seed: u64,
+        store: impl FnMut(u32, &NamespaceConfig) -> Arc<dyn Store>,
+    ) -> Result<Self> {
         let doorbells = config.doorbells();
         let last = config.max_queues;
         memory.lock().map("doorbells", REGISTERS, doorbells.bar_len(last), Kind::Registers);
@@ -123,7 +130,8 @@ impl KvController {
             doorbells: Arc::new(Registers(memory.clone())),
             interrupts: Arc::new(NoInterrupts),
         };
-        let controller = Controller::new(config, host).map_err(|e| Error::Controller(e.to_string()))?;
+        let controller = Controller::with_stores(config, host, store);
+        let controller = controller.map_err(|e| Error::Controller(e.to_string()))?;
         let mut this = Self { controller, bus, doorbells, admin: None };
         this.enable()?;
         Ok(this)

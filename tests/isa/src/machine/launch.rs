@@ -83,9 +83,12 @@ impl Launch {
         !self.arch.is_cdna() && self.kernel.descriptor.spans_units()
     }
 
-    pub(super) const fn first_level_caches(&self) -> usize {
-        let of_block = if self.waves_have_caches() { self.waves_of_block() } else { 1 };
-        (self.grid.blocks * of_block) as usize
+    pub(super) const fn caches_of_block(&self) -> usize {
+        if self.waves_have_caches() {
+            self.waves_of_block() as usize
+        } else {
+            1
+        }
     }
 
     /// A wave at its first instruction.

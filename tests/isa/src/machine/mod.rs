@@ -139,7 +139,7 @@ impl Machine {
             memory.map("arguments", ARGUMENTS, launch.arguments.len(), Kind::Constant);
             let written = memory.write(ARGUMENTS, &launch.arguments);
             written.map_err(|e| launch.error(e.to_string()))?;
-            memory.begin(launch.first_level_caches());
+            memory.begin(grid.blocks as usize, launch.caches_of_block());
         }
         let result = self.schedule(&launch, device);
         let mut memory = self.memory.lock();

@@ -51,8 +51,9 @@ pub struct Memory {
     /// Counts everything that happens.
     time: u64,
     next_id: u64,
-    /// First level caches.
+    /// First level caches, block by block.
     first: Vec<Seen>,
+    caches_of_block: usize,
     /// When the cache between first and second level was last invalidated, where there is one.
     middle: u64,
     /// When second level caches were last invalidated with regard to each other.
@@ -77,6 +78,7 @@ impl Memory {
             time: 0,
             next_id: 0,
             first: Vec::new(),
+            caches_of_block: 1,
             middle: 0,
             second: Vec::new(),
             system: 0,
@@ -132,11 +134,12 @@ impl Memory {
         Ok(())
     }
 
-    /// Starts a kernel with so many first level caches: all caches are empty.
-    pub fn begin(&mut self, first_level_caches: usize) {
+    /// Starts a kernel of so many blocks, each of whose waves use so many first level caches: all caches are empty.
+    pub fn begin(&mut self, blocks: usize, caches_of_block: usize) {
         self.time += 1;
         let now = self.time;
-        self.first = vec![Seen { group: now, device: now }; first_level_caches];
+        self.caches_of_block = caches_of_block;
+        self.first = vec![Seen { group: now, device: now }; blocks * caches_of_block];
         self.second = vec![now; self.arch.second_level_caches()];
         self.dirty = vec![Vec::new(); self.arch.second_level_caches()];
         (self.middle, self.system) = (now, now);
@@ -199,6 +202,9 @@ impl Memory {
     /// Invalidates caches for a wave.
     pub fn invalidate(&mut self, viewer: &Viewer, cache: Cache) {
         let now = self.tick();
+        let block = viewer.group as usize * self.caches_of_block;
+        let of_block = self.first.iter().skip(block).take(self.caches_of_block).map(|seen| seen.device).max();
+        let of_block = of_block.unwrap_or_default();
         let first = &mut self.first[viewer.domain as usize];
         match (self.arch, cache) {
             (_, Cache::WriteBack(_) | Cache::Invalidate(Scope::Wave)) => {}
@@ -208,7 +214,10 @@ impl Memory {
             (Arch::Gfx1100, Cache::Invalidate(_)) => {
                 *first = Seen { group: now, device: self.middle };
             }
-            (_, Cache::Invalidate(Scope::Group)) => first.group = now,
+            (_, Cache::Invalidate(Scope::Group)) => {
+                // What another wave of the block has acquired further out is acquired with it.
+                *first = Seen { group: now, device: of_block.max(first.device) };
+            }
             (_, Cache::Invalidate(scope)) => {
                 *first = Seen { group: now, device: now };
                 if self.arch != Arch::Gfx90a {

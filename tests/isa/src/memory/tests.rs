@@ -10,7 +10,7 @@ fn memory(arch: Arch) -> Memory {
     memory.map("memory", BASE, 4096, Kind::Shared);
     memory.map("doorbells", DOORBELL, 8, Kind::Registers);
     memory.map("constants", 0x9000, 8, Kind::Constant);
-    memory.begin(4);
+    memory.begin(4, 1);
     memory
 }
 
@@ -208,4 +208,26 @@ fn what_is_not_there_can_not_be_reached() {
     assert_eq!(memory.load_scalar(BASE + 2), Err(Violation::Alignment(BASE + 2)));
     memory.unmap(0x9000);
     assert!(memory.load(&me, 0x9000, &mut [0; 4], Scope::Wave).is_err());
+}
+
+#[test]
+fn what_a_wave_acquired_the_others_of_its_block_have_behind_a_barrier() {
+    for arch in [Arch::Gfx1100, Arch::Gfx1201] {
+        let mut memory = memory(arch);
+        // Two blocks of two waves with caches of their own.
+        memory.begin(2, 2);
+        let of = |domain| Viewer { domain, group: domain / 2, ..wave(arch, domain) };
+        let (me, sibling, stranger) = (of(0), of(1), of(2));
+        memory.controller_write(BASE, &5u32.to_le_bytes()).unwrap();
+        memory.invalidate(&sibling, Cache::Invalidate(Scope::Group));
+        assert_eq!(load(&mut memory, &sibling, BASE, Scope::Wave), 0, "{arch}: nobody acquired it");
+        acquire(&mut memory, &me);
+        assert_eq!(load(&mut memory, &sibling, BASE, Scope::Wave), 0, "{arch}: its cache is older");
+        memory.invalidate(&sibling, Cache::Invalidate(Scope::Group));
+        assert_eq!(load(&mut memory, &sibling, BASE, Scope::Wave), 5, "{arch}");
+        if arch == Arch::Gfx1201 {
+            memory.invalidate(&stranger, Cache::Invalidate(Scope::Group));
+            assert_eq!(load(&mut memory, &stranger, BASE, Scope::Wave), 0, "{arch}: another block");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! Compiled kernels, and memory for them.
 #![allow(dead_code)]
 
+pub mod pairs;
 pub mod rig;
 
 use std::collections::BTreeMap;
@@ -41,7 +42,8 @@ fn compile(source: &Path, optimise: &str, arch: Arch, defines: &[&str]) -> CodeO
     let tools = tools();
     let defines: Vec<_> = defines.iter().map(|name| format!("-D{name}")).collect();
     let mut flags: Vec<_> = defines.iter().map(String::as_str).collect();
-    flags.push(optimise);
+    let include = format!("-I{}", here().join("../../kernels/include").display());
+    flags.extend([optimise, &include]);
     tools.compile(arch, source, &flags, &to).unwrap_or_else(|e| panic!("{e}"));
     let object = CodeObject::load(&tools, &to);
     std::fs::remove_file(&to).unwrap();
@@ -53,13 +55,23 @@ pub fn own(name: &str, arch: Arch, defines: &[&str]) -> CodeObject {
     compile(&here().join("kernels").join(format!("{name}.hip")), "-O2", arch, defines)
 }
 
-/// The library's kernels, compiled as kernels/build does; each way once.
+/// The library's kernels, compiled as kernels/build does.
 pub fn library(arch: Arch, defines: &[&'static str]) -> Arc<CodeObject> {
-    type Way = (Arch, Vec<&'static str>);
+    built("kernels/kernels.cpp", arch, defines)
+}
+
+/// The kernel that is an example for applications.
+pub fn example(arch: Arch) -> Arc<CodeObject> {
+    built("examples/gpu/fetch_shards.hip", arch, &[])
+}
+
+/// Compiles a source file of the repository, each way once.
+fn built(source: &'static str, arch: Arch, defines: &[&'static str]) -> Arc<CodeObject> {
+    type Way = (&'static str, Arch, Vec<&'static str>);
     type Slot = Arc<OnceLock<Arc<CodeObject>>>;
     static BUILT: Mutex<BTreeMap<Way, Slot>> = Mutex::new(BTreeMap::new());
-    let slot = BUILT.lock().unwrap().entry((arch, defines.to_vec())).or_default().clone();
-    let build = || Arc::new(compile(&here().join("../../kernels/kernels.cpp"), "-O3", arch, defines));
+    let slot = BUILT.lock().unwrap().entry((source, arch, defines.to_vec())).or_default().clone();
+    let build = || Arc::new(compile(&here().join("../..").join(source), "-O3", arch, defines));
     slot.get_or_init(build).clone()
 }
 

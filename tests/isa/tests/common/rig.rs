@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A device with the library's kernels, the software controller beside it, queues and a buffer.
 
+use super::pairs::Pairs;
 use super::Arena;
 use nvme_kv::prp::{ReadyLists, LIST_SLOTS};
 use nvme_kv::{Cqe, DataPointer, Key, Sqe, PAGE_SIZE};
@@ -41,6 +42,8 @@ pub struct Rig {
     pub machine: Machine,
     pub controller: KvController,
     pub arena: Arena,
+    /// What the controller keeps.
+    pub pairs: Pairs,
     queues: Vec<u64>,
     list: u64,
     buffer: Buffer,
@@ -81,15 +84,18 @@ impl Rig {
     pub fn with_program(object: &CodeObject, program: Program, options: &Options) -> Self {
         let machine = Machine::with_program(object, program, options.seed).unwrap();
         let config = Config { max_queues: 8, ..Config::default() };
+        let pairs = Pairs::new(&config.namespaces[0]);
+        let seed = options.seed ^ 0xc0ffee;
+        let store = |_, _: &_| pairs.store();
         let mut controller =
-            KvController::new(&machine.memory, config, options.latency, options.seed ^ 0xc0ffee).unwrap();
+            KvController::new(&machine.memory, config, options.latency, seed, store).unwrap();
         let mut arena = Arena::new(&machine);
         let queues: Vec<u64> =
             (1..=options.queues).map(|n| queue(&mut arena, &mut controller, n as u16, options)).collect();
         let list = arena.longs("list of queues", &queues);
         let (buffer, pages) = buffer(&mut arena, &controller, options.pages);
         let copy = arena.add("copy", options.pages * PAGE_SIZE);
-        Self { machine, controller, arena, queues, list, buffer, pages, copy }
+        Self { machine, controller, arena, pairs, queues, list, buffer, pages, copy }
     }
 
     /// Runs a kernel of the library on items.
@@ -116,14 +122,28 @@ impl Rig {
             threads: run.threads,
             blocks: run.blocks,
         };
-        let grid = Grid { blocks: run.blocks, threads: run.threads };
-        let outcome = self.machine.run(kernel, grid, args.as_bytes(), &mut self.controller)?;
+        let outcome = self.launch(kernel, run.blocks, run.threads, args.as_bytes())?;
         let mut bytes = vec![0; items.len() * size_of::<TaskResult>()];
         self.machine.memory.lock().read(results, &mut bytes).unwrap();
         let results =
             bytes.chunks_exact(size_of::<TaskResult>()).map(|b| TaskResult::read_from_bytes(b).unwrap());
         let out = self.arena.read_longs(out, 8 * items.len().max(2));
         Ok(Done { outcome, results: results.collect(), out })
+    }
+
+    /// Address of a queue.
+    pub fn queue_address(&self, n: usize) -> u64 {
+        self.queues[n]
+    }
+
+    /// The buffer.
+    pub const fn buffer(&self) -> Buffer {
+        self.buffer
+    }
+
+    /// Runs any kernel.
+    pub fn launch(&mut self, kernel: &str, blocks: u32, threads: u32, arguments: &[u8]) -> Result<Outcome> {
+        self.machine.run(kernel, Grid { blocks, threads }, arguments, &mut self.controller)
     }
 
     /// Writes into the buffer.

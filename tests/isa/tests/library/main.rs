@@ -7,6 +7,7 @@ mod common;
 mod batches;
 mod bench;
 mod code;
+mod example;
 mod operations;
 mod rings;
 mod spoiled;

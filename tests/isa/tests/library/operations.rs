@@ -45,6 +45,13 @@ fn values_come_back_byte_for_byte() {
             let run = Run { blocks: 2 + of, threads: 40 + 40 * of, ..Run::default() };
             let done = right(arch, rig.run("xio_kernel_store", &stores, &run));
             assert!(done.results.iter().all(|r| status(r) == Status::SUCCESS.bits()), "{arch}");
+            for (n, value) in values.iter().enumerate() {
+                assert!(
+                    rig.pairs.value(&key(n)).as_ref() == Some(value),
+                    "{arch} seed {seed}: {:?}",
+                    stores[n]
+                );
+            }
             rig.write(0, &vec![0xee; COUNT * ROOM as usize]);
             let done = right(arch, rig.run("xio_kernel_retrieve", &items(opcode::RETRIEVE, &values), &run));
             for ((item, value), result) in stores.iter().zip(&values).zip(&done.results) {
