@@ -60,17 +60,6 @@ XIO_KERNEL void xio_kernel_bench_call(xio_args a) {
     xio_bench_report(a, start, failed);
 }
 
-/// Writes an entry without any account of it.
-XIO_FN void xio_bench_entry(xio_queue *q, uint64_t at, const xio_command &c) {
-    uint32_t slot = (uint32_t)at & (q->entries - 1);
-    xio_quad *entry = (xio_quad *)q->sq + (uint64_t)slot * 4;
-    const uint32_t *w = c.words;
-    entry[0] = xio_quad{w[0] | slot << 16, w[1], w[2], w[3]};
-    entry[1] = xio_quad{w[4], w[5], w[6], w[7]};
-    entry[2] = xio_quad{w[8], w[9], w[10], w[11]};
-    entry[3] = xio_quad{w[12], w[13], w[14], w[15]};
-}
-
 /// Waits for completion `at` of the queue, whichever command it is of; its status, or XIO_STATUS_TIMEOUT.
 XIO_FN uint32_t xio_bench_completion(xio_queue *q, uint64_t at, uint64_t start, uint32_t *cid) {
     const uint32_t *entry = (const uint32_t *)((const xio_quad *)q->cq + (at & (q->entries - 1)));
@@ -95,7 +84,7 @@ XIO_KERNEL void xio_kernel_bench_plain(xio_args a) {
     uint32_t thread = xio_thread();
     for (uint64_t round = 0; round < a.rounds && failed == 0; round++) {
         if (thread < a.batch) {
-            xio_bench_entry(q, base + thread, xio_cmd_item(a.nsid, items[thread], a.buffer));
+            xio_write_words(q, base + thread, xio_cmd_item(a.nsid, items[thread], a.buffer));
         }
         xio_barrier();
         if (thread == 0) {
@@ -139,7 +128,7 @@ XIO_KERNEL void xio_kernel_bench_lock(xio_args a) {
             if (w.rank == turn) {
                 xio_bench_lock(&q->locks[0]);
                 uint64_t tail = q->tail;
-                xio_bench_entry(q, tail, c);
+                xio_write_words(q, tail, c);
                 q->tail = tail + 1;
                 xio_doorbell((uint32_t *)q->sq_doorbell, (uint32_t)(tail + 1) & (q->entries - 1));
                 xio_store_release(&q->locks[0], 0u);

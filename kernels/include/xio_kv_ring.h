@@ -37,9 +37,8 @@ XIO_FN bool xio_is_idle(const xio_queue *q, uint64_t tail) {
     return ((reaped ^ tail << 1) | poisoned) == 0;
 }
 
-/// Writes the entry of `ticket`, and marks it ready: by the slot's state. `result` is where the answer goes. With the
-/// publishing lock (`locked`) nobody looks at the mark before the doorbell, whose fence covers both.
-XIO_FN void xio_write_entry(xio_queue *q, uint64_t ticket, const xio_command &c, xio_result *result, bool locked) {
+/// Writes the words of a command to the entry of `ticket`, whose place is the command's identifier.
+XIO_FN void xio_write_words(xio_queue *q, uint64_t ticket, const xio_command &c) {
     uint32_t at = (uint32_t)ticket & (q->entries - 1);
     xio_quad *entry = (xio_quad *)q->sq + (uint64_t)at * 4;
     const uint32_t *w = c.words;
@@ -47,6 +46,12 @@ XIO_FN void xio_write_entry(xio_queue *q, uint64_t ticket, const xio_command &c,
     entry[1] = xio_quad{w[4], w[5], w[6], w[7]};
     entry[2] = xio_quad{w[8], w[9], w[10], w[11]};
     entry[3] = xio_quad{w[12], w[13], w[14], w[15]};
+}
+
+/// Writes the entry of `ticket`, and marks it ready: by the slot's state. `result` is where the answer goes. With the
+/// publishing lock (`locked`) nobody looks at the mark before the doorbell, whose fence covers both.
+XIO_FN void xio_write_entry(xio_queue *q, uint64_t ticket, const xio_command &c, xio_result *result, bool locked) {
+    xio_write_words(q, ticket, c);
     xio_slot *slot = xio_slot_of(q, ticket);
     xio_store(&slot->result, (uint64_t)result);
     result->ticket = ticket;
