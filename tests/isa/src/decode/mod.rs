@@ -11,6 +11,7 @@ mod lds;
 mod listing;
 mod memory;
 mod operand;
+mod reader;
 mod registers;
 mod scalar;
 mod scalar_table;

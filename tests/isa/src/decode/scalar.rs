@@ -3,7 +3,8 @@
 
 use super::compare::{compare, Compare};
 use super::listing::{integer, Fields};
-use super::operand::{operand, Operand, Width};
+use super::operand::{Operand, Width};
+use super::reader::Reader;
 use super::scalar_table::{form, Form};
 use super::wait::{wait, Wait};
 use crate::arch::Arch;
@@ -153,21 +154,7 @@ pub fn scalar(arch: Arch, name: &str, fields: &Fields) -> Result<Option<Scalar>,
     reader.compute(name)
 }
 
-struct Reader<'a> {
-    arch: Arch,
-    fields: &'a Fields<'a>,
-}
-
 impl Reader<'_> {
-    fn text(&self, n: usize) -> Result<&str, String> {
-        self.fields.operands.get(n).copied().ok_or_else(|| "an operand is missing".into())
-    }
-
-    fn operand(&self, n: usize, width: Width) -> Result<Operand, String> {
-        let text = self.text(n)?;
-        operand(self.arch, text, width).ok_or_else(|| format!("unknown operand {text}"))
-    }
-
     fn number(&self, n: usize) -> Result<i64, String> {
         let text = self.text(n)?;
         integer(text).ok_or_else(|| format!("unknown number {text}"))

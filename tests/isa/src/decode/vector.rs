@@ -4,7 +4,8 @@
 use super::compare::{compare, Compare};
 use super::lanes::{lanes, Lanes};
 use super::listing::{integer, Fields};
-use super::operand::{operand, Operand, Part, Source, Width, VCC};
+use super::operand::{Operand, Part, Source, Width, VCC};
+use super::reader::Reader;
 use super::vector_table::{form, Form};
 use crate::arch::Arch;
 
@@ -156,21 +157,7 @@ impl Shape {
     }
 }
 
-struct Reader<'a> {
-    arch: Arch,
-    fields: &'a Fields<'a>,
-}
-
 impl Reader<'_> {
-    fn text(&self, n: usize) -> Result<&str, String> {
-        self.fields.operands.get(n).copied().ok_or_else(|| "an operand is missing".into())
-    }
-
-    fn operand(&self, n: usize, width: Width) -> Result<Operand, String> {
-        let text = self.text(n)?;
-        operand(self.arch, text, width).ok_or_else(|| format!("unknown operand {text}"))
-    }
-
     fn source(&self, n: usize, width: Width) -> Result<Source, String> {
         let text = self.text(n)?;
         Source::parse(self.arch, text, width).ok_or_else(|| format!("unknown operand {text}"))
