@@ -15,6 +15,7 @@ mod demo;
 mod fs;
 mod host;
 mod kernel;
+mod passthrough;
 mod pci;
 mod raw;
 mod report;

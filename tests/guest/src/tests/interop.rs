@@ -3,10 +3,9 @@
 //! io_uring commands, and Debian's nvme-cli.
 
 use crate::command::{self, Finished};
-use crate::raw::{self, passthrough, uring_passthrough};
 use crate::report::Report;
 use crate::session::{self, Client};
-use crate::{fs, kernel};
+use crate::{fs, kernel, passthrough};
 use anyhow::{bail, ensure, Context, Result};
 use nvme_kv::kv::{Command, Condition, StoreOptions};
 use nvme_kv::{list, DataPointer, Key, Status};
@@ -48,7 +47,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
 /// The node of namespace 1: the driver numbers nodes in the order in which it happens to find the namespaces.
 fn node() -> Result<&'static str> {
     for node in NODES {
-        if raw::namespace(&File::open(node)?)? == 1 {
+        if passthrough::namespace(&File::open(node)?)? == 1 {
             return Ok(node);
         }
     }
@@ -64,8 +63,8 @@ fn key(text: &str) -> Result<Key> {
 /// Every command, in the way named.
 fn commands(words: &[&str]) -> Result<()> {
     let pass: Passthrough = match words {
-        ["ioctl"] => passthrough,
-        ["uring"] => uring_passthrough,
+        ["ioctl"] => passthrough::by_ioctl,
+        ["uring"] => passthrough::by_uring,
         _ => bail!("no way named"),
     };
     let node = File::options().read(true).write(true).open(node()?)?;
@@ -98,9 +97,9 @@ fn commands(words: &[&str]) -> Result<()> {
 /// What changes nothing is allowed on a node that was opened for reading, and nothing else.
 fn read_only() -> Result<()> {
     let node = File::options().read(true).open(node()?)?;
-    let (status, _) = passthrough(&node, &Command::Exist { key: key("nothing")? }, &mut [])?;
+    let (status, _) = passthrough::by_ioctl(&node, &Command::Exist { key: key("nothing")? }, &mut [])?;
     ensure!(status == Status::KEY_NOT_FOUND, "Exist: {status}");
-    let delete = passthrough(&node, &Command::Delete { key: key("nothing")? }, &mut []);
+    let delete = passthrough::by_ioctl(&node, &Command::Delete { key: key("nothing")? }, &mut []);
     ensure!(delete.is_err(), "Delete on a node that was opened for reading");
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! the same data.
 
 use crate::kernel;
-use crate::raw::passthrough;
+use crate::passthrough;
 use crate::report::Report;
 use crate::session::{self, Client};
 use crate::tests::bench;
@@ -80,7 +80,7 @@ fn pattern(len: usize) -> Vec<u8> {
 fn run_command(command: Command, data: &mut [u8]) -> Result<(Status, u32)> {
     let node =
         File::options().read(true).write(true).open(NODE).with_context(|| format!("opening {NODE}"))?;
-    passthrough(&node, &command, data)
+    passthrough::by_ioctl(&node, &command, data)
 }
 
 fn retrieve(key: &str, room: usize) -> Result<Vec<u8>> {
@@ -135,7 +135,7 @@ fn benchmark() -> Result<()> {
     let retrieve = Command::Retrieve { key, len: 4096, options: Default::default(), data };
     for (name, command) in [("passthrough ioctl, Store", store), ("passthrough ioctl, Retrieve", retrieve)] {
         let line = bench::line(name, || {
-            let (status, _) = passthrough(&node, &command, &mut value)?;
+            let (status, _) = passthrough::by_ioctl(&node, &command, &mut value)?;
             ensure!(status.is_success(), "{name}: {status}");
             Ok(())
         })?;
