@@ -3,17 +3,16 @@
 
 mod common;
 
-use common::client::{plug, Machine};
+use common::client::{plug_at, Machine};
 use common::{key, pattern, Driver};
 use nvme_kv::admin::{self, feature, Feature, GetLogPage};
 use nvme_kv::kv::{Command, Condition};
 use nvme_kv::{csi, identify, log, DataPointer, Sqe, Status};
 use serde_json::{json, Value};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -35,18 +34,7 @@ impl Target {
     }
 
     fn plug(&self, socket: &str) -> Driver<Machine> {
-        let end = Instant::now() + LIMIT;
-        let stream = loop {
-            match UnixStream::connect(self.folder.join(socket)) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(Instant::now() < end, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let mut driver = plug(stream);
-        driver.enable(32);
-        driver.create(1, 64);
-        driver
+        plug_at(&self.folder.join(socket), LIMIT)
     }
 
     fn ctl(&self, words: &[&str]) -> Result<Value, String> {

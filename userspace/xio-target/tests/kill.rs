@@ -3,13 +3,12 @@
 
 mod common;
 
-use common::client::{plug, Machine};
+use common::client::{plug_at, Machine};
 use common::{key, pattern, Buffer, Driver};
 use nvme_kv::kv::{Command, StoreOptions};
 use nvme_kv::{Key, Status};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -66,18 +65,7 @@ impl Target {
     }
 
     fn connect(&self) -> Driver<Machine> {
-        let end = Instant::now() + LIMIT;
-        let stream = loop {
-            match UnixStream::connect(&self.socket) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(Instant::now() < end, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let mut driver = plug(stream);
-        driver.enable(32);
-        driver.create(1, 64);
-        driver
+        plug_at(&self.socket, LIMIT)
     }
 }
 

@@ -3,12 +3,11 @@
 
 mod common;
 
-use common::client::plug;
+use common::client::plug_at;
 use common::{key, pattern};
 use nvme_kv::kv::{Command as Kv, Condition};
 use nvme_kv::{Key, Status};
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -196,17 +195,7 @@ fn the_index_is_right_after_a_crash_at_any_point() {
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
-    let end = Instant::now() + LIMIT;
-    let stream = loop {
-        match UnixStream::connect(&socket) {
-            Ok(stream) => break stream,
-            Err(error) => assert!(Instant::now() < end, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    let mut d = plug(stream);
-    d.enable(32);
-    d.create(1, 64);
+    let mut d = plug_at(&socket, LIMIT);
     let mut done = Vec::new();
     let (mut n, buffer, until) = (0u16, d.buffer(4096), Instant::now() + Duration::from_millis(600));
     let mut sent = BTreeMap::new();

@@ -11,8 +11,9 @@ use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const VERSION: u16 = 1;
 pub const DMA_MAP: u16 = 2;
@@ -209,4 +210,20 @@ pub fn plug(stream: UnixStream) -> Driver<Machine> {
     client.map(BASE, 0, MEMORY, 3, &memory).unwrap();
     client.write_config(4, 6);
     Driver::new(Machine { client, memory, bar, cmb: None }, BASE)
+}
+
+/// Plugs in as soon as somebody listens at a socket, and sets the controller up with a queue of 64 entries.
+pub fn plug_at(socket: &Path, limit: Duration) -> Driver<Machine> {
+    let end = Instant::now() + limit;
+    let stream = loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let mut driver = plug(stream);
+    driver.enable(32);
+    driver.create(1, 64);
+    driver
 }
