@@ -4,7 +4,7 @@
 
 use super::code::{embedded, Code};
 use super::executor::{Executor, Function, Grid, Kind, Mapping, Params};
-use super::library::{functions, open};
+use super::library::{failed, functions, open};
 use crate::error::{gpu, Result};
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -66,11 +66,10 @@ fn check(api: &Api, what: &str, code: c_int) -> Result<()> {
         return Ok(());
     }
     let mut text = std::ptr::null();
-    // SAFETY: the place for a pointer to a text that is never freed.
-    let known = unsafe { (api.cuGetErrorString)(code, &mut text) } == 0 && !text.is_null();
-    // SAFETY: a C string by the condition.
-    let text = if known { unsafe { CStr::from_ptr(text) }.to_string_lossy() } else { "unknown".into() };
-    Err(gpu("cuda", format!("{what}: error {code} ({text})")))
+    // SAFETY: the place for a pointer to a text that is never freed; it is left null for an unknown number.
+    let _ = unsafe { (api.cuGetErrorString)(code, &mut text) };
+    // SAFETY: a C string or null.
+    Err(unsafe { failed("cuda", what, code, text) })
 }
 
 /// Number of GPUs.

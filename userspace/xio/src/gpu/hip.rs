@@ -5,7 +5,7 @@
 use super::code::{embedded, Code};
 use super::executor::{Executor, Function, Grid, Kind, Mapping, Params};
 use super::hsa;
-use super::library::{functions, open};
+use super::library::{failed, functions, open};
 use crate::error::{gpu, Result};
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -69,15 +69,8 @@ fn check(api: &Api, what: &str, code: c_int) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: gives a text that is never freed, for any number.
-    let text = unsafe { (api.hipGetErrorString)(code) };
-    let text = if text.is_null() {
-        "unknown".into()
-    } else {
-        // SAFETY: a C string, as it is not null.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy()
-    };
-    Err(gpu("hip", format!("{what}: error {code} ({text})")))
+    // SAFETY: gives a text that is never freed, or null, for any number.
+    Err(unsafe { failed("hip", what, code, (api.hipGetErrorString)(code)) })
 }
 
 /// Number of GPUs.

@@ -2,7 +2,9 @@
 //! Libraries that are opened when the program runs.
 #![allow(unsafe_code, reason = "functions of foreign libraries")]
 
+use crate::error::{gpu, Error};
 use libloading::Library;
+use std::ffi::{c_char, c_int, CStr};
 
 /// Defines a table of functions of a library, and `symbols`, which says which of them there are.
 macro_rules! functions {
@@ -48,6 +50,20 @@ macro_rules! functions {
     (@found maybe $found:ident, $name:expr) => { $found.ok().map(|f| *f) };
 }
 pub(super) use functions;
+
+/// The error of a call into a runtime.
+///
+/// # Safety
+/// `text` is null or a C string.
+pub(super) unsafe fn failed(runtime: &'static str, what: &str, code: c_int, text: *const c_char) -> Error {
+    let text = if text.is_null() {
+        "unknown".into()
+    } else {
+        // SAFETY: a C string, as it is not null.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy()
+    };
+    gpu(runtime, format!("{what}: error {code} ({text})"))
+}
 
 /// Opens the first of several libraries that is there, for ever.
 ///
