@@ -32,8 +32,8 @@ impl Accel {
         [Self::Kvm, Self::Tcg].into_iter().find(|accel| accel.name() == name)
     }
 
-    pub(crate) fn qemu_arguments(self) -> [&'static str; 4] {
-        ["-accel", self.name(), "-cpu", "max"]
+    pub(crate) fn qemu_arguments(self) -> [&'static str; 2] {
+        ["-accel", self.name()]
     }
 
     /// The one to use: `ROCM_XIO_ACCEL` if set, else KVM where a guest boots under it. The answer is

@@ -95,6 +95,10 @@ pub const CASES: &[Case] = &[
     case("direct-identity", "direct,identity", || {
         Machine::new().iommu(Iommu::Intel).cmdline("iommu=pt").controller(&[])
     }),
+    case("fakegpu", "fakegpu", || Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&[])),
+    case("fakegpu-no-iommu", "fakegpu", || Machine::new().fake_gpu().controller(&[])),
+    case("fakegpu-virtio", "fakegpu", || Machine::new().iommu(Iommu::Virtio).fake_gpu().controller(&[])),
+    case("fakegpu-no-peers", "fakegpu,no-peers", || Machine::new().fake_gpu().no_peers().controller(&[])),
     case("life", "life", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("life-dstrd10", "life,short", || {
         Machine::new().iommu(Iommu::Amd).cmdline(ACCEPT).controller(&["--dstrd", "10"])

@@ -107,6 +107,9 @@ pub fn write(setup: &Setup, machine: &Machine, path: &Path) -> Result<()> {
             archive.copy(&host, name, 0o755)?;
         }
     }
+    if machine.fake_gpu {
+        archive.copy(&setup.fake_gpu_module(), "lib/modules/fakegpu.ko", 0o644)?;
+    }
     for (host, name) in &machine.files {
         archive.copy(&setup.repo.join(host), name.trim_start_matches('/'), 0o755)?;
     }

@@ -23,6 +23,9 @@ pub(crate) const DISK_FILE: &str = "disk.img";
 /// Its size in bytes.
 pub(crate) const DISK_LEN: u64 = 64 << 20;
 
+/// Memory of the fake GPU in MiB.
+pub const FAKE_GPU_MIB: u32 = 64;
+
 /// A virtual machine, described; made with [`Machine::new`] and the methods below.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -39,6 +42,8 @@ pub struct Machine {
     pub(crate) spare_controllers: usize,
     pub(crate) one_slot: bool,
     pub(crate) tools: bool,
+    pub(crate) fake_gpu: bool,
+    pub(crate) peers: bool,
 }
 
 impl Default for Machine {
@@ -65,6 +70,8 @@ impl Machine {
             spare_controllers: 0,
             one_slot: false,
             tools: false,
+            fake_gpu: false,
+            peers: true,
         }
     }
 
@@ -160,6 +167,21 @@ impl Machine {
         self
     }
 
+    /// A device whose memory stands for that of a GPU ([`FAKE_GPU_MIB`]), and `fakegpu.ko`, its driver, in the
+    /// initial RAM disk. The guest lets devices reach each other's memory.
+    #[must_use]
+    pub fn fake_gpu(mut self) -> Self {
+        self.fake_gpu = true;
+        self
+    }
+
+    /// The fake GPU in a machine whose bridge Linux does not trust to pass accesses from device to device.
+    #[must_use]
+    pub fn no_peers(mut self) -> Self {
+        self.peers = false;
+        self
+    }
+
     /// The controllers' options, in the order in which they are numbered.
     #[must_use]
     pub fn controllers(&self) -> &[Vec<String>] {
@@ -176,14 +198,24 @@ impl Machine {
         }
     }
 
+    /// The processor. Linux trusts a bridge to pass accesses from device to device if the processor is an AMD Zen.
+    fn processor(&self) -> &'static str {
+        if self.fake_gpu && self.peers {
+            "max,vendor=AuthenticAMD,family=28"
+        } else {
+            "max"
+        }
+    }
+
     /// QEMU's arguments, less accelerator, kernel and serial lines. `dir` holds the sockets `s0`, `s1`, ….
     #[must_use]
     pub(crate) fn qemu_arguments(&self, dir: &Path) -> Vec<String> {
         let ram = self.ram_mib;
         let mut arguments = words(&format!(
             "-machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size={ram}M,share=on -m {ram}M \
-             -smp {} -nodefaults -display none -no-reboot",
-            self.cpus
+             -smp {} -cpu {} -nodefaults -display none -no-reboot",
+            self.cpus,
+            self.processor()
         ));
         arguments.extend(self.iommu_arguments().0.iter().map(|&word| word.to_owned()));
         if self.nvme_disk {
@@ -191,6 +223,12 @@ impl Machine {
             arguments.push("-blockdev".to_owned());
             arguments.push(format!("driver=file,node-name=disk,filename={}", disk.display()));
             arguments.extend(words("-device nvme,serial=ordinary,drive=disk"));
+        }
+        if self.fake_gpu {
+            // Shared like the machine's own memory, so that controllers get it, too.
+            arguments.extend(words(&format!(
+                "-object memory-backend-memfd,id=vram,size={FAKE_GPU_MIB}M,share=on -device ivshmem-plain,memdev=vram"
+            )));
         }
         for index in 0..self.controllers.len() - self.spare_controllers {
             let socket = dir.join(format!("s{index}"));
@@ -239,6 +277,15 @@ mod tests {
         let machine = Machine::new().controller(&[]).controller(&[]).spare_controller(&[]);
         let line = machine.qemu_arguments(Path::new("/run")).join(" ");
         assert!(line.contains("/run/s0") && line.contains("/run/s1") && !line.contains("/run/s2"), "{line}");
+    }
+
+    #[test]
+    fn peers_need_a_processor_that_is_trusted() {
+        let line = |machine: Machine| machine.qemu_arguments(Path::new("/")).join(" ");
+        assert!(line(Machine::new()).contains("-cpu max "), "no need without a peer");
+        let gpu = line(Machine::new().fake_gpu());
+        assert!(gpu.contains("family=28") && gpu.contains("ivshmem-plain"), "{gpu}");
+        assert!(line(Machine::new().fake_gpu().no_peers()).contains("-cpu max "));
     }
 
     #[test]

@@ -77,6 +77,13 @@ impl Setup {
     pub fn kernel_module(&self) -> PathBuf {
         std::env::var_os("ROCM_XIO_KO").map_or_else(|| self.target.join("kmod/rocm_xio.ko"), PathBuf::from)
     }
+
+    /// The fake GPU's driver; `ROCM_XIO_FAKEGPU_KO` puts another build in its place.
+    #[must_use]
+    pub fn fake_gpu_module(&self) -> PathBuf {
+        std::env::var_os("ROCM_XIO_FAKEGPU_KO")
+            .map_or_else(|| self.target.join("kmod-tests/fakegpu.ko"), PathBuf::from)
+    }
 }
 
 /// Shell assignments with backslash quoting, one a line.
