@@ -3,7 +3,7 @@
 #![allow(dead_code)] // a toolbox: not each tool is in use at any time
 
 use crate::fs;
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use std::path::PathBuf;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -12,15 +12,31 @@ pub const NVME: &str = "0x010802";
 
 /// The addresses (`0000:00:03.0`) of all functions of class NVMe, in order.
 pub fn nvme_functions() -> Result<Vec<String>> {
+    functions_with("class", NVME)
+}
+
+/// The addresses of all functions whose file of this name in sysfs says `value`, in order.
+pub fn functions_with(file: &str, value: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(DEVICES)? {
         let path = entry?.path();
-        if fs::read(path.join("class"))? == NVME {
+        if fs::read(path.join(file))? == value {
             found.push(path.file_name().context("no name")?.to_string_lossy().into_owned());
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// An address as one number: domain, bus, slot, function.
+pub fn number(address: &str) -> Result<u32> {
+    let digits =
+        |text: &str| u32::from_str_radix(text, 16).with_context(|| format!("{address} is no address"));
+    let parts: Vec<u32> = address.split([':', '.']).map(digits).collect::<Result<_>>()?;
+    match parts[..] {
+        [domain, bus, slot, function] => Ok(domain << 16 | bus << 8 | slot << 3 | function),
+        _ => bail!("{address} is no address"),
+    }
 }
 
 /// The folder of a function in sysfs.

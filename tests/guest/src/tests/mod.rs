@@ -26,6 +26,7 @@ pub mod abi;
 pub mod bench;
 mod claim;
 mod direct;
+mod fakegpu;
 mod gpu;
 mod interop;
 mod kv;
@@ -49,6 +50,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("claim", claim::run),
     ("demo", demo::run),
     ("direct", direct::run),
+    ("fakegpu", fakegpu::run),
     ("gpu", gpu::run),
     ("interop", interop::run),
     ("kv", kv::run),
