@@ -31,8 +31,12 @@ static void fg_shuffle(u32 *slots, u32 count, u32 wanted, u32 seed)
 	if (!seed)
 		return;
 	prandom_seed_state(&state, seed);
-	for (i = 0; i < wanted; i++)
-		swap(slots[i], slots[i + prandom_u32_state(&state) % (count - i)]);
+	for (i = 0; i < wanted; i++) {
+		/* Not in swap(), which evaluates it twice. */
+		u32 other = i + prandom_u32_state(&state) % (count - i);
+
+		swap(slots[i], slots[other]);
+	}
 }
 
 static void fg_take_slots(struct fg_device *fg, struct fg_place *place, const u32 *slots)

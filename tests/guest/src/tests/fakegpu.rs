@@ -46,7 +46,9 @@ fn pattern(seed: u8) -> Vec<u8> {
 
 fn contents() -> Result<()> {
     let gpu = FakeGpu::open()?;
-    for (chunk_pages, seed, flags) in [(1, 1, 0), (3, 2, 0), (31, 3, 0), (64, 0, 0), (1, 0, EXPORT_SYSTEM)] {
+    for (chunk_pages, seed, flags) in
+        [(1, 42, 0), (1, 1, 0), (3, 2, 0), (31, 3, 0), (64, 0, 0), (1, 0, EXPORT_SYSTEM)]
+    {
         let buffer = gpu.export(&Layout { chunk_pages, seed, ..Layout::scattered(LEN).with(flags) })?;
         let neighbour = gpu.export(&Layout { chunk_pages, seed, ..Layout::scattered(LEN).with(flags) })?;
         ensure!(buffer.memory.read_all()?.iter().all(|byte| *byte == 0), "not zeroed");
