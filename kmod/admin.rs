@@ -59,10 +59,16 @@ impl Admin {
         Ok(this)
     }
 
-    /// Enables the controller with empty admin queues.
-    pub(crate) fn enable(&mut self, regs: &Registers, dev: DmaDevice) -> Result<(), AdminError> {
+    /// Enables the controller with empty admin queues, and with its memory buffer at this bus address.
+    pub(crate) fn enable(
+        &mut self,
+        regs: &Registers,
+        dev: DmaDevice,
+        cmb: Option<u64>,
+    ) -> Result<(), AdminError> {
         // Not before it is disabled: firmware may have left it with queues of its own.
         regs.disable()?;
+        cmb.map_or(Ok(()), |bus| regs.place_cmb(bus))?;
         dev.set_master(true);
         self.cq.clear()?;
         for slot in 0..ENTRIES as usize {

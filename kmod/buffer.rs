@@ -2,7 +2,9 @@
 //! Memory that commands point at, with its address table and ready-made PRP lists.
 
 use crate::sys::{
+    cmb::CmbMemory,
     dma::{Access, DmaDevice, DmaMemory},
+    dmabuf::ImportedMemory,
     pages::Pages,
     pin::{PinnedMemory, UserMemory},
 };
@@ -18,6 +20,18 @@ enum Memory {
     Kernel(DmaMemory),
     /// Pages of a user.
     Pinned(PinnedMemory),
+    /// Memory of another driver.
+    Imported(ImportedMemory),
+    /// Memory of the controller.
+    Cmb(CmbMemory),
+}
+
+/// What of a buffer a user can map through it.
+pub(crate) enum Data<'a> {
+    /// Pages of memory.
+    Pages(&'a Pages),
+    /// Memory of the controller.
+    Cmb(&'a CmbMemory),
 }
 
 impl Memory {
@@ -25,6 +39,8 @@ impl Memory {
         match self {
             Self::Kernel(memory) => memory.addrs(),
             Self::Pinned(memory) => memory.addrs(),
+            Self::Imported(memory) => memory.addrs(),
+            Self::Cmb(memory) => memory.addrs(),
         }
     }
 }
@@ -47,6 +63,16 @@ impl Buffer {
     /// Makes a buffer of a user's memory.
     pub(crate) fn register(dev: DmaDevice, memory: UserMemory) -> Result<Self> {
         Self::new(dev, Memory::Pinned(memory.map(dev)?))
+    }
+
+    /// Makes a buffer of another driver's memory.
+    pub(crate) fn import(dev: DmaDevice, memory: ImportedMemory) -> Result<Self> {
+        Self::new(dev, Memory::Imported(memory))
+    }
+
+    /// Makes a buffer of the controller's memory.
+    pub(crate) fn in_cmb(dev: DmaDevice, memory: CmbMemory) -> Result<Self> {
+        Self::new(dev, Memory::Cmb(memory))
     }
 
     fn new(dev: DmaDevice, memory: Memory) -> Result<Self> {
@@ -87,20 +113,32 @@ impl Buffer {
         self.memory.addrs().len()
     }
 
-    /// Pages that a user can map; a user's own memory is mapped already.
-    pub(crate) fn data(&self) -> Option<&Pages> {
+    /// What a user can map; its own memory is mapped already, and another driver's is that driver's to map.
+    pub(crate) fn data(&self) -> Option<Data<'_>> {
         match &self.memory {
-            Memory::Kernel(memory) => Some(memory.pages()),
-            Memory::Pinned(_) => None,
+            Memory::Kernel(memory) => Some(Data::Pages(memory.pages())),
+            Memory::Cmb(memory) => Some(Data::Cmb(memory)),
+            Memory::Pinned(_) | Memory::Imported(_) => None,
         }
+    }
+
+    /// Whether another driver wants its memory back.
+    pub(crate) fn is_taken_back(&self) -> bool {
+        matches!(&self.memory, Memory::Imported(memory) if memory.is_taken_back())
     }
 
     /// Whether the device may write to it.
     pub(crate) fn is_writable(&self) -> bool {
         match &self.memory {
-            Memory::Kernel(_) => true,
+            Memory::Kernel(_) | Memory::Cmb(_) => true,
             Memory::Pinned(memory) => memory.is_writable(),
+            Memory::Imported(memory) => memory.is_writable(),
         }
+    }
+
+    /// The device's addresses of all pages.
+    pub(crate) fn addrs(&self) -> &[u64] {
+        self.memory.addrs()
     }
 
     /// The device's address of a page; 0 beyond the end, which no caller asks for.
@@ -123,15 +161,28 @@ impl Buffer {
     }
 
     /// Pages of the address table of a buffer of so many pages.
-    fn table_pages(pages: usize) -> usize {
+    pub(crate) fn table_pages(pages: usize) -> usize {
         (pages * size_of::<xio_uapi::Page>()).div_ceil(PAGE_SIZE)
     }
 
     /// Bytes of memory that a buffer of so many pages takes.
     pub(crate) fn memory(pages: usize) -> u64 {
+        (pages * PAGE_SIZE) as u64 + Self::overhead(pages)
+    }
+
+    /// Of these, what is not data. Memory of other devices costs the system no more.
+    pub(crate) fn overhead(pages: usize) -> u64 {
         let lists = ReadyLists::new(pages);
         let lists: usize = (0..ReadyLists::VARIANTS).map(|v| lists.list_pages(v).max(1)).sum();
-        ((pages + lists + Self::table_pages(pages)) * PAGE_SIZE) as u64
+        ((lists + Self::table_pages(pages)) * PAGE_SIZE) as u64
+    }
+
+    /// Bytes that count against its client's limit.
+    pub(crate) fn charge(&self) -> u64 {
+        match self.memory {
+            Memory::Kernel(_) | Memory::Pinned(_) => Self::memory(self.pages()),
+            Memory::Imported(_) | Memory::Cmb(_) => Self::overhead(self.pages()),
+        }
     }
 }
 

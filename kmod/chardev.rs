@@ -23,9 +23,9 @@ pub(crate) fn open(xio: Arc<Xio>) -> Result<KBox<Client>> {
 
 /// A file is closed for the last time, and so has no mapping any more: everything that it made goes.
 pub(crate) fn release(client: KBox<Client>) {
-    let mut inner = client.xio.inner.lock();
     client.xio.clients.fetch_sub(1, Relaxed);
-    if let Some(hw) = inner.hw.as_mut() {
+    if let Some(hw) = client.xio.inner.lock().hw.as_mut() {
         client.xio.destroy_all(hw, client.id);
     }
+    client.xio.settle();
 }

@@ -7,16 +7,26 @@ use crate::{
     identity::Identity,
     interrupt::Interrupts,
     mediated::{Batch, Mediated},
-    object::Object,
+    object::{Kind, Object},
     registers::Registers,
-    sys::{chardev::Node, dma::DmaDevice, iommu, mm::AddressSpace, params, pci::{Address, Doorbells}},
+    sys::{
+        chardev::Node,
+        cmb::Cmb,
+        dma::DmaDevice,
+        dmabuf::Aside,
+        iommu,
+        mm::AddressSpace,
+        params,
+        pci::{Address, Doorbells, Peers},
+    },
 };
 use kernel::{
-    new_condvar, new_mutex,
+    new_condvar, new_mutex, new_work,
     prelude::*,
     sync::{atomic::Atomic, Arc, CondVar, Mutex},
     task::Kuid,
     time::{Instant, Monotonic},
+    workqueue::Work,
 };
 use nvme_kv::admin::{Command, Identify};
 
@@ -25,6 +35,16 @@ use nvme_kv::admin::{Command, Identify};
 pub(crate) struct Xio {
     #[pin]
     pub(crate) inner: Mutex<Inner>,
+    /// The device, for what takes long and so is mapped without the other lock, which is taken below this; `None` once it is
+    /// about to be unbound.
+    #[pin]
+    pub(crate) device: Mutex<Option<DmaDevice>>,
+    #[pin]
+    pub(crate) revoking: Work<Xio, 0>,
+    #[pin]
+    pub(crate) unmapping: Work<Xio, 1>,
+    #[pin]
+    pub(crate) aside: Mutex<Aside>,
     /// Open files.
     pub(crate) clients: Atomic<u32>,
     /// Number of the last client.
@@ -51,6 +71,10 @@ impl Xio {
         let node = Node::new(space, index)?;
         Arc::pin_init(
             pin_init!(Self {
+                device <- new_mutex!(Some(hw.dev)),
+                revoking <- new_work!(),
+                unmapping <- new_work!(),
+                aside <- new_mutex!(None),
                 inner <- new_mutex!(Inner { hw: Some(hw) }),
                 clients: Atomic::new(0),
                 last_client: Atomic::new(0),
@@ -67,6 +91,7 @@ impl Xio {
 
     /// Revokes all mappings and takes the hardware away from open files, for unbind.
     pub(crate) fn take(&self) -> Option<Hw> {
+        *self.device.lock() = None;
         let mut inner = self.inner.lock();
         let mut hw = inner.hw.take();
         // Under the lock: no fault can bring a page back.
@@ -143,6 +168,17 @@ pub(crate) struct Place {
     pub(crate) address: Address,
     /// Pages that may be mapped.
     pub(crate) doorbells: Doorbells,
+    /// The controller memory buffer.
+    pub(crate) cmb: Option<Buffered>,
+    /// For exports; `None` where the kernel knows no peer-to-peer memory.
+    pub(crate) peers: Option<Peers>,
+}
+
+/// A controller memory buffer.
+pub(crate) struct Buffered {
+    pub(crate) memory: Arc<Cmb>,
+    /// `CMB_*`.
+    pub(crate) uses: u32,
 }
 
 /// The hardware, for as long as the device is bound.
@@ -211,7 +247,8 @@ impl Hw {
     fn start(&mut self) -> Result<(), AdminError> {
         self.state = State::Failed;
         self.lost = None;
-        self.admin.enable(&self.regs, self.dev)?;
+        let cmb = self.place.cmb.as_ref().map(|cmb| cmb.memory.bus());
+        self.admin.enable(&self.regs, self.dev, cmb)?;
         self.state = State::Live;
         self.direct_user = None;
         Ok(())
@@ -235,6 +272,11 @@ impl Hw {
     /// the bus, so that it reaches no memory either.
     pub(crate) fn stop(&mut self) {
         self.owner = None;
+        for object in self.objects.iter_mut() {
+            if let Kind::Queue(queue) = &mut object.kind {
+                queue.revoke();
+            }
+        }
         self.state = match self.regs.disable() {
             Ok(()) => State::Stopped,
             Err(e) => {

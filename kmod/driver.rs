@@ -2,16 +2,17 @@
 //! The PCI driver: which functions it takes, and how they are let go.
 
 use crate::{
-    controller::{Hw, Xio},
+    controller::{Buffered, Hw, Xio},
     interrupt::Vectors,
     registers::Registers,
     sys::{
         chardev::Node,
+        cmb::Cmb,
         debugfs::DebugFs,
         dma::DmaDevice,
         mm::AddressSpace,
         params,
-        pci::{self as sys_pci, adapter::Callbacks, Enabled},
+        pci::{self as sys_pci, adapter::Callbacks, Enabled, Peers},
     },
 };
 use kernel::{
@@ -71,9 +72,13 @@ impl pci::Driver for Driver {
             let place = crate::controller::Place {
                 address: sys_pci::address(pdev),
                 doorbells: sys_pci::Doorbells::new(pdev)?,
+                cmb: None,
+                // SAFETY: Kept in `Hw`, which `unbind` drops.
+                peers: unsafe { Peers::new(pdev) }.ok(),
             };
             let reaper = interrupts.clone();
-            let hw = Hw::new(regs, interrupts, dev, place)?;
+            let mut hw = Hw::new(regs, interrupts, dev, place)?;
+            hw.place.cmb = find_cmb(pdev, &hw.regs);
             let namespaces = hw.identity.namespaces;
             let index = Index::new()?;
             let xio = Xio::new(hw, AddressSpace::new()?, index.0)?;
@@ -105,7 +110,21 @@ impl pci::Driver for Driver {
             hw.interrupts.set_reaper(None);
         }
         drop(hw);
+        // Nothing can ask for it any more.
+        this.xio.settle();
     }
+}
+
+/// The controller memory buffer, if there is one that can be used.
+fn find_cmb(pdev: &pci::Device<Core<'_>>, regs: &Registers) -> Option<Buffered> {
+    let (at, uses) = regs.cmb()?;
+    // SAFETY: Kept in `Hw`, which `unbind` drops.
+    let found = unsafe { Cmb::new(pdev, at) };
+    let found = found.and_then(|cmb| {
+        regs.place_cmb(cmb.bus())?;
+        Ok(Buffered { memory: Arc::new(cmb, GFP_KERNEL)?, uses })
+    });
+    found.inspect_err(|e| dev_info!(pdev, "the controller memory buffer is not used: {e:?}\n")).ok()
 }
 
 /// Looks at what can be read without touching anything.

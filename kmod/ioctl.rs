@@ -2,15 +2,22 @@
 //! The requests of `xio_uapi`.
 
 use crate::{
-    buffer,
+    buffer::{self, Buffer},
     client::Client,
     controller::{Hw, State},
     error::AdminError,
     interrupt::Interrupts,
     mediated,
     mmap::{self, Cookie},
+    object::{Wanted, Where},
     submit,
-    sys::{event::EventFd, params, pin::UserMemory},
+    sys::{
+        dma::Access,
+        dmabuf::{Import, ImportedMemory},
+        event::EventFd,
+        params,
+        pin::UserMemory,
+    },
 };
 use kernel::{
     ioctl::_IOWR,
@@ -23,8 +30,8 @@ use nvme_kv::{
     PAGE_SIZE,
 };
 use xio_uapi::{
-    BufferAlloc, BufferFree, BufferRegister, GetInfo, GetNamespace, KvSubmit, QueueCreate, QueueDestroy,
-    Request, IOC_TYPE,
+    BufferAlloc, BufferFree, BufferImport, BufferRegister, GetInfo, GetNamespace, KvSubmit, QueueCreate,
+    QueueDestroy, QueueExport, Request, IOC_TYPE,
 };
 use zerocopy::FromBytes;
 
@@ -37,8 +44,13 @@ const _: () = {
     assert!(xio_uapi::BUFFER_ALLOC == _IOWR::<BufferAlloc>(TYPE, 4));
     assert!(xio_uapi::BUFFER_FREE == _IOWR::<BufferFree>(TYPE, 5));
     assert!(xio_uapi::BUFFER_REGISTER == _IOWR::<BufferRegister>(TYPE, 6));
+    assert!(xio_uapi::BUFFER_IMPORT == _IOWR::<BufferImport>(TYPE, 7));
+    assert!(xio_uapi::QUEUE_EXPORT == _IOWR::<QueueExport>(TYPE, 8));
     assert!(xio_uapi::KV_SUBMIT == _IOWR::<KvSubmit>(TYPE, 9));
 };
+
+const QUEUE_FLAGS: u32 = xio_uapi::QUEUE_SQ_CMB | xio_uapi::QUEUE_SQ_BUFFER | xio_uapi::QUEUE_CQ_BUFFER;
+const IMPORT_FLAGS: u32 = xio_uapi::BUFFER_READ_ONLY | xio_uapi::BUFFER_REQUIRE_P2P;
 
 /// `ioctl`.
 pub(crate) fn ioctl(client: &Client, cmd: u32, arg: usize) -> Result {
@@ -48,13 +60,17 @@ pub(crate) fn ioctl(client: &Client, cmd: u32, arg: usize) -> Result {
     match xio_uapi::ioc_nr(cmd) {
         GetInfo::NR => serve::<GetInfo>(client, cmd, arg, get_info),
         GetNamespace::NR => serve::<GetNamespace>(client, cmd, arg, get_namespace),
-        QueueCreate::NR => serve::<QueueCreate>(client, cmd, arg, queue_create),
+        QueueCreate::NR => serve_flags::<QueueCreate>(client, cmd, arg, QUEUE_FLAGS, queue_create),
         QueueDestroy::NR => serve::<QueueDestroy>(client, cmd, arg, |c, r| destroy(c, r.handle, true)),
-        BufferAlloc::NR => serve::<BufferAlloc>(client, cmd, arg, buffer_alloc),
+        BufferAlloc::NR => {
+            serve_flags::<BufferAlloc>(client, cmd, arg, xio_uapi::BUFFER_CMB, buffer_alloc)
+        }
         BufferFree::NR => serve::<BufferFree>(client, cmd, arg, |c, r| destroy(c, r.handle, false)),
         BufferRegister::NR => {
             serve_flags::<BufferRegister>(client, cmd, arg, xio_uapi::BUFFER_READ_ONLY, buffer_register)
         }
+        BufferImport::NR => serve_flags::<BufferImport>(client, cmd, arg, IMPORT_FLAGS, buffer_import),
+        QueueExport::NR => serve::<QueueExport>(client, cmd, arg, queue_export),
         KvSubmit::NR => serve::<KvSubmit>(client, cmd, arg, |c, r| submit::submit(c, r).map(|()| None)),
         _ => Err(ENOTTY),
     }
@@ -155,6 +171,7 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
     with_hw(client, |_, hw| {
         let (cap, id) = (hw.regs.cap(), &hw.identity);
         let direct = hw.direct(false);
+        let cmb = hw.place.cmb.as_ref();
         *info = GetInfo {
             size: info.size,
             flags: 0,
@@ -165,7 +182,11 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
                 | xio_uapi::FEATURE_BUFFER_TABLE
                 | xio_uapi::FEATURE_BUFFER_REGISTER
                 | xio_uapi::FEATURE_MEDIATED
-                | xio_uapi::FEATURE_MEDIATED_URING,
+                | xio_uapi::FEATURE_MEDIATED_URING
+                | xio_uapi::FEATURE_BUFFER_IMPORT
+                | xio_uapi::FEATURE_QUEUE_IN_BUFFER
+                | hw.place.peers.as_ref().map_or(0, |_| xio_uapi::FEATURE_QUEUE_EXPORT)
+                | cmb.map_or(0, |_| xio_uapi::FEATURE_CMB),
             cap: cap.0,
             max_transfer: id.max_transfer,
             max_buffer: buffer::MAX_LEN,
@@ -199,7 +220,10 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
             max_user_memory: params::max_user_memory(),
             max_client_queues: params::max_client_queues(),
             unconfined: hw.unconfined(),
-            reserved: [0; 10],
+            cmb_size: cmb.map_or(0, |cmb| cmb.memory.len()),
+            cmb_free: cmb.map_or(0, |cmb| cmb.memory.free()),
+            cmb: cmb.map_or(0, |cmb| cmb.uses),
+            reserved: [0; 5],
         };
         Ok(None)
     })
@@ -250,27 +274,48 @@ fn queue_create(client: &Client, request: &mut QueueCreate) -> Result<Made> {
         xio_uapi::NO_EVENTFD => None,
         fd => Some(EventFd::from_fd(fd)?),
     };
+    let flags = request.flags;
+    let sq = match flags & (xio_uapi::QUEUE_SQ_CMB | xio_uapi::QUEUE_SQ_BUFFER) {
+        0 => Where::Kernel,
+        xio_uapi::QUEUE_SQ_CMB => Where::Cmb,
+        xio_uapi::QUEUE_SQ_BUFFER => Where::Buffer(request.sq_buffer, request.sq_buffer_offset),
+        _ => return Err(EINVAL),
+    };
+    let cq = match flags & xio_uapi::QUEUE_CQ_BUFFER {
+        0 => Where::Kernel,
+        _ => Where::Buffer(request.cq_buffer, request.cq_buffer_offset),
+    };
     with_hw(client, |client, hw| {
-        let id = hw.create_queue(client, request.entries, eventfd)?;
+        let id = hw.create_queue(client, Wanted { entries: request.entries, eventfd, sq, cq })?;
         let queue = hw.queue(client.id, id)?;
         let (tail, head) = queue.doorbells(hw.regs.cap().doorbells());
         request.handle = id;
         request.qid = queue.qid.into();
-        request.sq_offset = Cookie::new(id, mmap::SQ).offset();
-        request.cq_offset = Cookie::new(id, mmap::CQ).offset();
+        request.sq_offset = queue_offset(id, mmap::SQ, flags & xio_uapi::QUEUE_SQ_BUFFER);
+        request.cq_offset = queue_offset(id, mmap::CQ, flags & xio_uapi::QUEUE_CQ_BUFFER);
         request.sq_doorbell_offset = Cookie::new(id, mmap::SQ_DOORBELL).offset();
         request.cq_doorbell_offset = Cookie::new(id, mmap::CQ_DOORBELL).offset();
-        request.sq_len = (queue.sq.len() * PAGE_SIZE) as u32;
-        request.cq_len = (queue.cq.len() * PAGE_SIZE) as u32;
+        request.sq_len = (queue.sq.pages() * PAGE_SIZE) as u32;
+        request.cq_len = (queue.cq.pages() * PAGE_SIZE) as u32;
         request.sq_doorbell_in_page = (tail % PAGE_SIZE) as u32;
         request.cq_doorbell_in_page = (head % PAGE_SIZE) as u32;
         Ok(Some(id))
     })
 }
 
+/// mmap offset of a queue; 0 when it is in a buffer.
+fn queue_offset(id: u32, part: u64, in_buffer: u32) -> u64 {
+    if in_buffer == 0 {
+        Cookie::new(id, part).offset()
+    } else {
+        0
+    }
+}
+
 fn buffer_alloc(client: &Client, request: &mut BufferAlloc) -> Result<Made> {
     with_hw(client, |client, hw| {
-        let id = hw.alloc_buffer(client, request.len)?;
+        let in_cmb = request.flags & xio_uapi::BUFFER_CMB != 0;
+        let id = hw.alloc_buffer(client, request.len, in_cmb)?;
         let buffer = hw.buffer(client.id, id)?;
         request.handle = id;
         request.len = (buffer.pages() * PAGE_SIZE) as u64;
@@ -300,12 +345,60 @@ fn buffer_register(client: &Client, request: &mut BufferRegister) -> Result<Made
     })
 }
 
+fn buffer_import(client: &Client, request: &mut BufferImport) -> Result<Made> {
+    let page = PAGE_SIZE as u64;
+    if request.len == 0 || request.len > buffer::MAX_LEN || (request.len | request.offset) % page != 0 {
+        return Err(EINVAL);
+    }
+    // Before what may take long.
+    with_hw(client, |client, hw| hw.admit_shared(client, 0))?;
+    let read_only = request.flags & xio_uapi::BUFFER_READ_ONLY != 0;
+    let what = Import {
+        fd: request.fd,
+        offset: request.offset,
+        pages: (request.len / page) as usize,
+        access: if read_only { Access::Read } else { Access::ReadWrite },
+    };
+    // The device is not unbound meanwhile.
+    let device = client.xio.device.lock();
+    let memory = ImportedMemory::new(device.as_ref().copied().ok_or(ENODEV)?, client.xio.clone(), &what)?;
+    let peer = memory.is_peer();
+    if !peer && request.flags & xio_uapi::BUFFER_REQUIRE_P2P != 0 {
+        return Err(EREMOTEIO);
+    }
+    with_hw(client, |client, hw| {
+        let id = hw.import_buffer(client, memory)?;
+        request.handle = id;
+        request.memory = if peer { xio_uapi::MEMORY_PEER } else { xio_uapi::MEMORY_SYSTEM };
+        request.table_offset = Cookie::new(id, mmap::TABLE).offset();
+        request.table_len = (Buffer::table_pages(what.pages) * PAGE_SIZE) as u64;
+        Ok(Some(id))
+    })
+}
+
+fn queue_export(client: &Client, request: &mut QueueExport) -> Result<Made> {
+    with_hw(client, |client, hw| {
+        let (tail, head) = hw.queue(client.id, request.handle)?.doorbells(hw.regs.cap().doorbells());
+        request.in_page = match request.part {
+            xio_uapi::QUEUE_PART_SQ_DOORBELL => tail % PAGE_SIZE,
+            xio_uapi::QUEUE_PART_CQ_DOORBELL => head % PAGE_SIZE,
+            _ => 0,
+        } as u32;
+        let (fd, len) = hw.export_queue(client.id, request.handle, request.part)?;
+        (request.fd, request.len) = (fd, len as u64);
+        Ok(None)
+    })
+}
+
 /// Ends a queue or a buffer; `ENOENT` for a handle of the other kind.
 fn destroy(client: &Client, handle: u32, queue: bool) -> Result<Made> {
     with_hw(client, |client, hw| {
         if hw.find(client.id, handle)?.is_queue() != queue {
             return Err(ENOENT);
         }
-        client.xio.destroy(hw, client.id, handle).map(|()| None)
-    })
+        client.xio.destroy(hw, client.id, handle)
+    })?;
+    // What was imported is unmapped.
+    client.xio.settle();
+    Ok(None)
 }

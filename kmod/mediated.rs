@@ -110,12 +110,12 @@ impl Mediated {
     /// Takes the next completion: its command's slot, and what came of it.
     fn reap(&mut self) -> Result<Option<(Option<Slot>, Cqe)>> {
         let at = self.consumer.head() as usize * Cqe::SIZE;
-        let last: [u8; 4] = self.queue.cq.read(at + 12)?;
+        let last: [u8; 4] = self.queue.cq.kernel()?.read(at + 12)?;
         if (last[2] & 1 == 1) != self.consumer.phase() {
             return Ok(None);
         }
         kernel::sync::barrier::dma_mb(kernel::sync::barrier::Read);
-        let bytes: [u8; Cqe::SIZE] = self.queue.cq.read(at)?;
+        let bytes: [u8; Cqe::SIZE] = self.queue.cq.kernel()?.read(at)?;
         let cqe = Cqe::read_from_bytes(&bytes).map_err(|_| EINVAL)?;
         self.consumer.pop();
         // A wrong SQHD only leaves places unused.
@@ -138,7 +138,7 @@ impl Hw {
         }
         let depth = depth(self);
         let qid = self.free_qid().ok_or(ENOSPC)?;
-        let queue = QueuePair::new(self.dev, qid, depth + 1)?;
+        let queue = QueuePair::new(self.dev, qid, depth + 1, None, None)?;
         let mut slots = KVec::with_capacity(depth as usize, GFP_KERNEL)?;
         let mut free = KVec::with_capacity(depth as usize, GFP_KERNEL)?;
         for cid in (0..depth as u16).rev() {
@@ -223,6 +223,7 @@ impl Hw {
                 Command::Retrieve { key, len, options: RetrieveOptions { raw: options != 0 }, data }
             }
             (xio_uapi::KV_LIST, start) if options == 0 => Command::List { start, len, data },
+            (xio_uapi::KV_FLUSH, None) if options == 0 => Command::Flush,
             (xio_uapi::KV_DELETE, Some(key)) if options == 0 => Command::Delete { key },
             (xio_uapi::KV_EXIST, Some(key)) if options == 0 => Command::Exist { key },
             _ => return Err(EINVAL),
@@ -265,7 +266,7 @@ impl Hw {
             };
             let nsid = batch.entries.get(index).map_or(0, |e| e.nsid);
             let sqe: [u8; Sqe::SIZE] = zerocopy::transmute!(command.encode(cid, nsid));
-            mediated.queue.sq.write(slot as usize * Sqe::SIZE, &sqe)?;
+            mediated.queue.sq.kernel()?.write(slot as usize * Sqe::SIZE, &sqe)?;
             let (batch_id, client) = (batch.id, batch.client);
             let filled = Slot { batch: batch_id, index, client, since: Instant::now(), _buffer: buffer };
             if let Some(slot) = mediated.slots.get_mut(usize::from(cid)) {
@@ -322,8 +323,24 @@ impl Hw {
         let Some(entry) = batch.entries.get_mut(slot.index) else { return };
         entry.error = 0;
         entry.status = cqe.status().bits().into();
+        if cqe.dnr() && entry.status != 0 {
+            entry.status |= xio_uapi::KV_STATUS_DNR;
+        }
         let retrieved = u32::from(entry.op) == xio_uapi::KV_RETRIEVE && cqe.status().is_success();
         entry.value_len = if retrieved { cqe.dw0.get() } else { 0 };
+    }
+
+    /// Forgets commands that use a buffer whose memory is taken back, as far as they are not in the queue.
+    pub(crate) fn refuse(&mut self, buffer: &Arc<Buffer>) {
+        for batch in self.batches.iter_mut() {
+            let batch = &mut **batch;
+            for (command, entry) in batch.commands.iter_mut().zip(batch.entries.iter_mut()) {
+                if matches!(command, Some((_, Some(used))) if Arc::ptr_eq(used, buffer)) {
+                    *command = None;
+                    entry.error = ESTALE.to_errno();
+                }
+            }
+        }
     }
 
     /// Takes a batch that is done, by its identifier.

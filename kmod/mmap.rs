@@ -2,10 +2,13 @@
 //! Mappings: offsets, what they stand for, and serving faults under the lock that revokes.
 
 use crate::{
+    buffer::Data,
     client::Client,
     controller::Hw,
     object::Kind,
+    queue::Ring,
     sys::{
+        cmb::CmbMemory,
         mm::{self, Area, Fault, FaultError},
         pages::Pages,
     },
@@ -61,6 +64,7 @@ pub(crate) const TABLE: u64 = 5;
 enum Part<'a> {
     Memory(&'a Pages),
     ReadOnly(&'a Pages),
+    Cmb(&'a CmbMemory),
     /// Offset in BAR 0 of a page of doorbells.
     Doorbells(usize),
 }
@@ -69,6 +73,7 @@ impl Part<'_> {
     fn len(&self) -> u64 {
         match self {
             Self::Memory(pages) | Self::ReadOnly(pages) => (pages.len() * PAGE_SIZE) as u64,
+            Self::Cmb(memory) => (memory.len() * PAGE_SIZE) as u64,
             Self::Doorbells(_) => PAGE_SIZE as u64,
         }
     }
@@ -77,7 +82,25 @@ impl Part<'_> {
         match self {
             Self::Memory(_) => mm::Kind::Memory,
             Self::ReadOnly(_) => mm::Kind::ReadOnlyMemory,
-            Self::Doorbells(_) => mm::Kind::Registers,
+            Self::Cmb(_) | Self::Doorbells(_) => mm::Kind::Device,
+        }
+    }
+}
+
+impl<'a> Part<'a> {
+    /// `None` for a queue in a buffer, which is mapped as part of that.
+    fn of_ring(ring: &'a Ring) -> Option<Self> {
+        match ring {
+            Ring::Kernel(memory) => Some(Self::Memory(memory.pages())),
+            Ring::Cmb(memory) => Some(Self::Cmb(memory)),
+            Ring::Buffer(_) => None,
+        }
+    }
+
+    fn of_data(data: Data<'a>) -> Self {
+        match data {
+            Data::Pages(pages) => Self::Memory(pages),
+            Data::Cmb(memory) => Self::Cmb(memory),
         }
     }
 }
@@ -88,11 +111,11 @@ fn part(hw: &Hw, client: u64, cookie: Cookie) -> Result<Part<'_>> {
     let doorbells = hw.regs.cap().doorbells();
     let page = |offset: usize| Part::Doorbells(offset / PAGE_SIZE * PAGE_SIZE);
     Ok(match (&object.kind, cookie.part()) {
-        (Kind::Queue(queue), SQ) => Part::Memory(queue.sq.pages()),
-        (Kind::Queue(queue), CQ) => Part::Memory(queue.cq.pages()),
+        (Kind::Queue(queue), SQ) => Part::of_ring(&queue.sq).ok_or(ENXIO)?,
+        (Kind::Queue(queue), CQ) => Part::of_ring(&queue.cq).ok_or(ENXIO)?,
         (Kind::Queue(queue), SQ_DOORBELL) => page(queue.doorbells(doorbells).0),
         (Kind::Queue(queue), CQ_DOORBELL) => page(queue.doorbells(doorbells).1),
-        (Kind::Buffer(buffer), DATA) => Part::Memory(buffer.data().ok_or(ENXIO)?),
+        (Kind::Buffer(buffer), DATA) => Part::of_data(buffer.data().ok_or(ENXIO)?),
         (Kind::Buffer(buffer), TABLE) => Part::ReadOnly(&buffer.table),
         _ => return Err(ENXIO),
     })
@@ -126,9 +149,10 @@ pub(crate) fn fault(client: &Client, fault: &Fault<'_>) -> Result<(), FaultError
     let first = cookie.position() as usize / PAGE_SIZE;
     match part(hw, client.id, cookie).map_err(|_| FaultError::NotThere)? {
         Part::Memory(pages) | Part::ReadOnly(pages) => fault.insert(pages, first),
+        Part::Cmb(memory) => fault.insert_device(|n| memory.phys(first + n)),
         Part::Doorbells(offset) => {
-            let page = hw.place.doorbells.page(offset).filter(|_| first == 0);
-            fault.insert_doorbells(&page.ok_or(FaultError::NotThere)?)
+            let page = hw.place.doorbells.page(offset).ok_or(FaultError::NotThere)?;
+            fault.insert_device(|n| (first + n == 0).then(|| page.phys()))
         }
     }
 }

@@ -5,9 +5,9 @@ use crate::{
     buffer::{self, Buffer},
     controller::{Hw, State, Xio},
     mmap::Cookie,
-    queue::QueuePair,
+    queue::{InBuffer, QueuePair, Ring},
     client::Client,
-    sys::{event::EventFd, iommu, params, pin::UserMemory},
+    sys::{dmabuf::ImportedMemory, event::EventFd, iommu, params, pin::UserMemory},
 };
 use kernel::{prelude::*, sync::Arc, task::Kuid};
 use nvme_kv::{admin::Command, PAGE_SIZE};
@@ -34,21 +34,43 @@ pub(crate) enum Kind {
     Queue(QueuePair),
     /// A buffer. Commands of the kernel's queue hold it too.
     Buffer(Arc<Buffer>),
+    /// What is left of a buffer whose memory another driver took back.
+    TakenBack,
+}
+
+/// Where a queue is to be.
+pub(crate) enum Where {
+    /// In memory of the module.
+    Kernel,
+    /// In the controller memory buffer.
+    Cmb,
+    /// In a buffer of the client: handle, offset.
+    Buffer(u32, u64),
+}
+
+/// A queue pair that a client wants.
+pub(crate) struct Wanted {
+    pub(crate) entries: u32,
+    pub(crate) eventfd: Option<EventFd>,
+    pub(crate) sq: Where,
+    pub(crate) cq: Where,
 }
 
 impl Object {
     /// Pages of memory that the device reaches.
     pub(crate) fn pages(&self) -> usize {
         match &self.kind {
-            Kind::Queue(queue) => queue.sq.len() + queue.cq.len(),
+            Kind::Queue(queue) => queue.sq.pages() + queue.cq.pages(),
             Kind::Buffer(buffer) => buffer.pages(),
+            Kind::TakenBack => 0,
         }
     }
 
     fn memory(&self) -> u64 {
         match &self.kind {
             Kind::Queue(queue) => QueuePair::memory(queue.entries),
-            Kind::Buffer(buffer) => Buffer::memory(buffer.pages()),
+            Kind::Buffer(buffer) => buffer.charge(),
+            Kind::TakenBack => 0,
         }
     }
 
@@ -67,14 +89,16 @@ impl Hw {
     pub(crate) fn queue(&self, client: u64, id: u32) -> Result<&QueuePair> {
         match &self.find(client, id)?.kind {
             Kind::Queue(queue) => Ok(queue),
-            Kind::Buffer(_) => Err(ENOENT),
+            _ => Err(ENOENT),
         }
     }
 
     /// A buffer of a client.
     pub(crate) fn buffer(&self, client: u64, id: u32) -> Result<&Arc<Buffer>> {
         match &self.find(client, id)?.kind {
+            Kind::Buffer(buffer) if buffer.is_taken_back() => Err(ESTALE),
             Kind::Buffer(buffer) => Ok(buffer),
+            Kind::TakenBack => Err(ESTALE),
             Kind::Queue(_) => Err(ENOENT),
         }
     }
@@ -174,13 +198,26 @@ impl Hw {
         (1..=self.identity.max_queues).find(|qid| !used(*qid))
     }
 
+    /// The place of a queue of so many bytes; `None` is memory of its own.
+    fn ring(&self, client: &Client, place: &Where, bytes: usize) -> Result<Option<Ring>> {
+        Ok(match place {
+            Where::Kernel => None,
+            Where::Cmb => {
+                let cmb = self.place.cmb.as_ref().filter(|cmb| cmb.uses & xio_uapi::CMB_SQ != 0);
+                let memory = cmb.ok_or(EOPNOTSUPP)?.memory.alloc(bytes.div_ceil(PAGE_SIZE), true)?;
+                Some(Ring::Cmb(memory))
+            }
+            Where::Buffer(handle, offset) => {
+                let buffer = self.buffer(client.id, *handle)?;
+                let lists = self.regs.cap().cqr() == 0;
+                Some(Ring::Buffer(InBuffer::new(self.dev, buffer, *offset, bytes, lists)?))
+            }
+        })
+    }
+
     /// Makes a queue pair.
-    pub(crate) fn create_queue(
-        &mut self,
-        client: &Client,
-        entries: u32,
-        eventfd: Option<EventFd>,
-    ) -> Result<u32> {
+    pub(crate) fn create_queue(&mut self, client: &Client, wanted: Wanted) -> Result<u32> {
+        let Wanted { entries, eventfd, sq, cq } = wanted;
         if entries < 2 || entries > self.regs.cap().max_queue_entries() {
             return Err(EINVAL);
         }
@@ -193,7 +230,14 @@ impl Hw {
         let qid = self.free_qid().ok_or(ENOSPC)?;
         // Room first: once the controller knows the queue, it must not be lost.
         self.objects.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        let mut queue = QueuePair::new(self.dev, qid, entries)?;
+        let (sq, cq) = (
+            self.ring(client, &sq, QueuePair::sq_bytes(entries))?,
+            self.ring(client, &cq, QueuePair::cq_bytes(entries))?,
+        );
+        if cq.as_ref().and_then(Ring::buffer).is_some_and(|buffer| !buffer.is_writable()) {
+            return Err(EACCES);
+        }
+        let mut queue = QueuePair::new(self.dev, qid, entries, sq, cq)?;
         let vector = eventfd.as_ref().map(|_| self.interrupts.vector_of(qid));
         queue.armed = eventfd.map(|e| self.interrupts.arm(qid, e)).transpose()?;
         let (cq, sq) = (queue.create_cq(vector)?, queue.create_sq()?);
@@ -230,22 +274,49 @@ impl Hw {
         }
     }
 
-    /// Makes a buffer of `len` bytes, rounded up to pages.
-    pub(crate) fn alloc_buffer(&mut self, client: &Client, len: u64) -> Result<u32> {
+    /// Makes a buffer of `len` bytes, rounded up to pages, in the system's memory or in the controller's.
+    pub(crate) fn alloc_buffer(&mut self, client: &Client, len: u64, in_cmb: bool) -> Result<u32> {
         if len == 0 || len > buffer::MAX_LEN {
             return Err(EINVAL);
         }
         let pages = (len as usize).div_ceil(PAGE_SIZE);
-        self.admit_shared(client, Buffer::memory(pages))?;
-        let buffer = Buffer::alloc(self.dev, pages)?;
+        if !in_cmb {
+            self.admit_shared(client, Buffer::memory(pages))?;
+            return self.add_buffer(client, Buffer::alloc(self.dev, pages)?);
+        }
+        self.admit_shared(client, Buffer::overhead(pages))?;
+        let cmb = self.place.cmb.as_ref().filter(|cmb| cmb.uses & xio_uapi::CMB_DATA != 0);
+        let memory = cmb.ok_or(EOPNOTSUPP)?.memory.alloc(pages, false)?;
+        self.add_buffer(client, Buffer::in_cmb(self.dev, memory)?)
+    }
+
+    fn add_buffer(&mut self, client: &Client, buffer: Buffer) -> Result<u32> {
         self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
     }
 
     /// Makes a buffer of a user's memory.
     pub(crate) fn register_buffer(&mut self, client: &Client, memory: UserMemory) -> Result<u32> {
         self.admit_shared(client, Buffer::memory(memory.len()))?;
-        let buffer = Buffer::register(self.dev, memory)?;
-        self.add(client, Kind::Buffer(Arc::new(buffer, GFP_KERNEL)?))
+        self.add_buffer(client, Buffer::register(self.dev, memory)?)
+    }
+
+    /// Makes a buffer of another driver's memory.
+    pub(crate) fn import_buffer(&mut self, client: &Client, memory: ImportedMemory) -> Result<u32> {
+        self.admit_shared(client, Buffer::overhead(memory.addrs().len()))?;
+        // What comes later finds the buffer: it needs the lock that is held here.
+        if memory.is_taken_back() {
+            return Err(ESTALE);
+        }
+        self.add_buffer(client, Buffer::import(self.dev, memory)?)
+    }
+
+    /// Exports a part of a queue: a file descriptor of the caller, and the length.
+    pub(crate) fn export_queue(&mut self, client: u64, id: u32, part: u32) -> Result<(i32, usize)> {
+        let doorbells = self.regs.cap().doorbells();
+        let found = self.objects.iter_mut().find(|o| o.id == id && o.client == client);
+        let Some(Object { kind: Kind::Queue(queue), .. }) = found else { return Err(ENOENT) };
+        let export = queue.export(part, &self.place, doorbells)?;
+        Ok((export.fd()?, export.len()))
     }
 }
 
@@ -253,21 +324,25 @@ impl Xio {
     /// Ends an object of a client, in the order: mappings, queue, memory.
     pub(crate) fn destroy(&self, hw: &mut Hw, client: u64, id: u32) -> Result {
         let is_queue = hw.find(client, id)?.is_queue();
-        let cookie = Cookie::new(id, 0);
-        self.node().space().unmap(cookie.offset(), Cookie::SPAN);
+        self.unmap(id);
         if is_queue {
             self.delete_queue(hw, id)
         } else {
-            self.free_buffer(hw, client, id);
-            Ok(())
+            self.free_buffer(hw, client, id)
         }
+    }
+
+    /// Removes the mappings of an object.
+    pub(crate) fn unmap(&self, id: u32) {
+        self.node().space().unmap(Cookie::new(id, 0).offset(), Cookie::SPAN);
     }
 
     fn delete_queue(&self, hw: &mut Hw, id: u32) -> Result {
         let Some(at) = hw.objects.iter().position(|o| o.id == id) else { return Ok(()) };
-        let Some(Object { kind: Kind::Queue(queue), client, .. }) = hw.objects.get(at) else {
+        let Some(Object { kind: Kind::Queue(queue), client, .. }) = hw.objects.get_mut(at) else {
             return Err(ENOENT);
         };
+        queue.revoke();
         let (qid, client) = (queue.qid, *client);
         let deleted = hw.run(Command::DeleteSq { qid }).and_then(|_| hw.run(Command::DeleteCq { qid }));
         match deleted {
@@ -287,24 +362,37 @@ impl Xio {
     }
 
     /// Frees a buffer. Where no IOMMU keeps the device out, it waits until the client's queues are gone.
-    fn free_buffer(&self, hw: &mut Hw, client: u64, id: u32) {
+    fn free_buffer(&self, hw: &mut Hw, client: u64, id: u32) -> Result {
+        let holds_queue = hw.objects.iter().any(|o| match &o.kind {
+            Kind::Queue(queue) => hw.buffer(client, id).is_ok_and(|buffer| queue.is_in(buffer)),
+            _ => false,
+        });
+        if holds_queue {
+            return Err(EBUSY);
+        }
         let reachable = !hw.is_translated() && hw.objects.iter().any(|o| o.client == client && o.is_queue());
         if reachable {
             hw.objects.iter_mut().filter(|o| o.id == id).for_each(|o| o.freed = true);
         } else {
             hw.forget(id);
         }
+        Ok(())
     }
 
-    /// Ends everything of a client: first its queues, so that nothing reaches the buffers.
-    pub(crate) fn destroy_all(&self, hw: &mut Hw, client: u64) {
+    /// Deletes all queues of a client.
+    pub(crate) fn delete_queues(&self, hw: &mut Hw, client: u64) {
         while let Some(id) = hw.objects.iter().find(|o| o.client == client && o.is_queue()).map(|o| o.id) {
-            // A client's files have no mapping any more when they are released.
+            self.unmap(id);
             if let Err(e) = self.delete_queue(hw, id) {
                 pr_err!("queue {id} was not deleted: {e:?}\n");
                 break;
             }
         }
+    }
+
+    /// Ends everything of a client: first its queues, so that nothing reaches the buffers.
+    pub(crate) fn destroy_all(&self, hw: &mut Hw, client: u64) {
+        self.delete_queues(hw, client);
         hw.objects.retain(|o| o.client != client);
         hw.update_owner();
     }

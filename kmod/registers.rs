@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The controller's registers: reading capabilities, enabling, disabling, ringing admin doorbells.
 
-use crate::{error::AdminError, sys::pci::Bar0};
+use crate::{
+    error::AdminError,
+    sys::{cmb::Location, pci::Bar0},
+};
 use kernel::{io::Io, prelude::*, time::Delta};
-use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Vs};
+use nvme_kv::regs::{offset, Aqa, Cap, Cc, Cmbloc, Cmbmsc, Cmbsz, Csts, Vs};
 
 /// BAR 0.
 pub(crate) struct Registers {
@@ -32,6 +35,40 @@ impl Registers {
     /// Status; all ones when the device is gone.
     pub(crate) fn status(&self) -> Csts {
         Csts(self.bar.read32(offset::CSTS))
+    }
+
+    /// Where the controller memory buffer is, and what for (`CMB_*`); Base, section 8.2.1.
+    pub(crate) fn cmb(&self) -> Option<(Location, u32)> {
+        // Before that the other registers read as zero.
+        self.control_cmb(Cmbmsc(0).with_cre(1));
+        let location = Cmbloc(self.bar.read32(offset::CMBLOC));
+        let size = Cmbsz(self.bar.read32(offset::CMBSZ));
+        if size.0 == u32::MAX {
+            return None;
+        }
+        let offset = u64::from(location.ofst()).checked_mul(size.unit()?)?;
+        let len = size.bytes().filter(|len| *len > 0)?;
+        let for_queues = if size.sqs() == 1 { xio_uapi::CMB_SQ } else { 0 };
+        let for_data = if size.rds() == 1 && size.wds() == 1 { xio_uapi::CMB_DATA } else { 0 };
+        Some((Location { bar: location.bir(), offset, len }, for_queues | for_data))
+    }
+
+    /// Tells the controller by which addresses its memory buffer is meant.
+    pub(crate) fn place_cmb(&self, bus: u64) -> Result<(), AdminError> {
+        self.control_cmb(Cmbmsc(0).with_cre(1).with_cmse(1).with_cba(bus >> 12));
+        // Controller Base Address Invalid
+        if self.cap.cmbs() == 1 && self.bar.read32(offset::CMBSTS) & 1 != 0 {
+            return Err(AdminError::Gone);
+        }
+        Ok(())
+    }
+
+    /// Controllers before NVMe 1.4 have no such register: they know their buffer by the addresses of the BAR.
+    fn control_cmb(&self, control: Cmbmsc) {
+        if self.cap.cmbs() == 1 {
+            self.bar.write32((control.0 >> 32) as u32, offset::CMBMSC + 4);
+            self.bar.write32(control.0 as u32, offset::CMBMSC);
+        }
     }
 
     /// Writes an admin doorbell; what was written to memory before is visible to the device first.

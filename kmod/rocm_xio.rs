@@ -13,12 +13,14 @@
 //! * [`controller`]: its state; [`object`], [`queue`], [`buffer`]: what clients make, and how it ends.
 //! * [`chardev`], [`client`], [`ioctl`], [`mmap`]: the device node.
 //! * [`mediated`], [`submit`]: commands that the kernel submits for clients.
+//! * [`revoke`]: imported memory whose driver wants it back.
 //! * [`interrupt`], [`error`].
 //! * [`sys`]: unsafe code around what the `kernel` crate lacks, the only place that names `bindings`.
 //!
 //! Locking: each controller has one mutex, taken by ioctls, by page faults (so below the mmap lock), by unbind
 //! and by reset. User memory is never touched while it is held. What a client maps is inserted by faults under
-//! the mutex, and revoked under it before the memory goes.
+//! the mutex, and revoked under it before the memory goes. Reservation locks of dma-bufs are taken below it, so what their
+//! drivers ask for is done later, by a work item.
 
 #![deny(unsafe_code)]
 
@@ -39,8 +41,10 @@ mod ioctl;
 mod mediated;
 mod mmap;
 mod object;
+#[allow(unsafe_code)] // Exports borrow from their queue.
 mod queue;
 mod registers;
+mod revoke;
 mod submit;
 #[allow(unsafe_code)] // Made for it.
 mod sys;
@@ -67,4 +71,5 @@ module! {
     authors: ["The rocm-xio authors"],
     description: "NVMe Key Value queues for unprivileged programs and GPUs",
     license: "GPL",
+    imports_ns: ["DMA_BUF"],
 }

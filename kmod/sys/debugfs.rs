@@ -58,7 +58,7 @@ unsafe extern "C" fn rocm_xio_counters(m: *mut bindings::seq_file, xio: *mut ffi
     let Some(hw) = inner.hw.as_ref() else { return };
     let queues = hw.objects.iter().filter(|o| o.is_queue()).count();
     let pages: usize = hw.objects.iter().map(|o| o.pages()).sum();
-    let lines: [(&str, i64); 10] = [
+    let lines: [(&str, i64); 11] = [
         ("clients", xio.clients.load(Relaxed).into()),
         ("owned", hw.owner.is_some().into()),
         ("queues", queues as i64),
@@ -66,6 +66,7 @@ unsafe extern "C" fn rocm_xio_counters(m: *mut bindings::seq_file, xio: *mut ffi
         ("pages", pages as i64),
         ("calls", hw.batches.len() as i64),
         ("commands", hw.mediated.as_ref().map_or(0, |m| m.in_flight()) as i64),
+        ("cmb_used", hw.place.cmb.as_ref().map_or(0, |c| c.memory.len() - c.memory.free()) as i64),
         ("live_pages", pages::LIVE.load(Relaxed)),
         ("stray_completions", hw.admin.stray.into()),
         ("resets", hw.resets.into()),

@@ -57,7 +57,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    const fn direction(self) -> bindings::dma_data_direction {
+    pub(super) const fn direction(self) -> bindings::dma_data_direction {
         match self {
             Self::Read => bindings::dma_data_direction::DMA_TO_DEVICE,
             Self::ReadWrite => bindings::dma_data_direction::DMA_BIDIRECTIONAL,
@@ -119,7 +119,7 @@ impl Mapping {
         // INVARIANT: Mapped above; the addresses are filled in next.
         let mut this = Self { table, addrs, access, dev };
         // SAFETY: The table is mapped, `addrs` has room for `count` addresses.
-        let found = unsafe { shim::rocm_xio_dma_addrs(this.table.get(), this.addrs.as_mut_ptr(), count) };
+        let found = unsafe { shim::rocm_xio_dma_addrs(this.table.get(), 0, this.addrs.as_mut_ptr(), count) };
         // SAFETY: The table is mapped for the device.
         let coherent = unsafe { shim::rocm_xio_dma_is_coherent(dev.as_raw(), this.table.get()) };
         if !coherent {

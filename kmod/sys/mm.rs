@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Mappings: areas being set up, page faults, and revocation.
 
-use super::{
-    pages::Pages,
-    pci::DoorbellPage,
-    shim,
-};
+use super::{pages::Pages, shim};
 use kernel::{
     bindings,
     error::{from_err_ptr, to_result},
@@ -83,8 +79,9 @@ pub(crate) enum Kind {
     Memory,
     /// Counted pages of memory that may only be read.
     ReadOnlyMemory,
-    /// A page of device registers, not cached.
-    Registers,
+    /// Registers or memory of the device. Not cached, as in the kernel's own mapping of them: one page must not be mapped
+    /// in two ways.
+    Device,
 }
 
 impl Area<'_> {
@@ -130,7 +127,7 @@ impl Area<'_> {
         // SAFETY: By the type invariant nobody else uses the area; its operations are static.
         unsafe {
             (*vma).vm_ops = super::chardev::VM_OPERATIONS.get();
-            if kind == Kind::Registers {
+            if kind == Kind::Device {
                 self.0.set_io();
                 (*vma).__bindgen_anon_2.vm_flags |= bindings::VM_PFNMAP as bindings::vm_flags_t;
                 (*vma).vm_page_prot = shim::rocm_xio_pgprot_uncached((*vma).vm_page_prot);
@@ -158,6 +155,9 @@ pub(crate) enum FaultError {
 }
 
 impl Fault<'_> {
+    /// Most pages inserted at a time.
+    const AHEAD: usize = 64;
+
     /// # Safety
     ///
     /// `vmf` is what a `fault` operation was called with, and that call has not returned.
@@ -186,19 +186,18 @@ impl Fault<'_> {
     fn is(&self, kind: Kind) -> bool {
         // SAFETY: A valid area.
         let flags = unsafe { (*self.vma()).__bindgen_anon_2.vm_flags };
-        let registers = flags & bindings::VM_PFNMAP as bindings::vm_flags_t != 0;
-        registers == (kind == Kind::Registers)
+        let device = flags & bindings::VM_PFNMAP as bindings::vm_flags_t != 0;
+        device == (kind == Kind::Device)
     }
 
     /// Inserts pages of memory, from the one that faulted on, which is number `first`. Only that one must succeed, the others
     /// save faults.
     pub(crate) fn insert(&self, pages: &Pages, first: usize) -> Result<(), FaultError> {
-        const AHEAD: usize = 64;
         if !self.is(Kind::Memory) || pages.page(first).is_none() {
             return Err(FaultError::NotThere);
         }
         let address = self.0.__bindgen_anon_1.address as usize & !0xfff;
-        for n in 0..self.pages_to_end().min(AHEAD) {
+        for n in 0..self.pages_to_end().min(Self::AHEAD) {
             let Some(page) = pages.page(first + n) else { break };
             // SAFETY: The area has VM_MIXEDMAP, and the page is a counted one.
             let inserted = unsafe { bindings::vm_insert_page(self.vma(), address + n * 4096, page) };
@@ -214,20 +213,25 @@ impl Fault<'_> {
         Ok(())
     }
 
-    /// Inserts a page of doorbells.
-    pub(crate) fn insert_doorbells(&self, page: &DoorbellPage) -> Result<(), FaultError> {
-        if !self.is(Kind::Registers) {
+    /// Inserts pages of the device in the same way. `phys` gives the address of a page, counted from the one that faulted.
+    pub(crate) fn insert_device(&self, phys: impl Fn(usize) -> Option<u64>) -> Result<(), FaultError> {
+        if !self.is(Kind::Device) {
             return Err(FaultError::NotThere);
         }
         let address = self.0.__bindgen_anon_1.address & !0xfff;
-        // SAFETY: The area has VM_PFNMAP and is shared; the page holds doorbells only.
-        let result = unsafe { bindings::vmf_insert_pfn(self.vma(), address, page.pfn()) } as u32;
-        if result & bindings::vm_fault_reason_VM_FAULT_NOPAGE as u32 != 0 {
-            Ok(())
-        } else if result & bindings::vm_fault_reason_VM_FAULT_OOM as u32 != 0 {
-            Err(FaultError::NoMemory)
-        } else {
-            Err(FaultError::NotThere)
+        for n in 0..self.pages_to_end().min(Self::AHEAD) {
+            let Some(phys) = phys(n) else { break };
+            let pfn = (phys >> 12) as usize;
+            // SAFETY: The area has VM_PFNMAP and is shared; the page is one that this client may have.
+            let result = unsafe { bindings::vmf_insert_pfn(self.vma(), address + n * 4096, pfn) } as u32;
+            if result & bindings::vm_fault_reason_VM_FAULT_NOPAGE as u32 == 0 {
+                return match (n, result & bindings::vm_fault_reason_VM_FAULT_OOM as u32) {
+                    (0, 0) => Err(FaultError::NotThere),
+                    (0, _) => Err(FaultError::NoMemory),
+                    _ => Ok(()),
+                };
+            }
         }
+        phys(0).map(|_| ()).ok_or(FaultError::NotThere)
     }
 }

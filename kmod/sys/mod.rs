@@ -3,9 +3,12 @@
 //! the C shim. Each submodule gives out a type that is safe to use.
 
 pub(crate) mod chardev;
+pub(crate) mod cmb;
 pub(crate) mod debugfs;
 pub(crate) mod dma;
+pub(crate) mod dmabuf;
 pub(crate) mod event;
+pub(crate) mod export;
 pub(crate) mod iommu;
 pub(crate) mod mm;
 pub(crate) mod pages;
@@ -15,3 +18,4 @@ pub(crate) mod pin;
 mod shim;
 pub(crate) mod signal;
 pub(crate) mod uring;
+pub(crate) mod work;

@@ -2,7 +2,7 @@
 //! What `kernel::pci` lacks.
 
 use super::shim;
-use kernel::{bindings, device::Core, pci, prelude::*};
+use kernel::{bindings, device::Core, error::to_result, pci, prelude::*};
 
 /// Smallest BAR 0 of a controller: registers and the doorbells of the admin queues.
 pub(crate) const MIN_BAR: usize = 0x1008;
@@ -98,6 +98,47 @@ pub(crate) fn is_nvme(pdev: &pci::Device<Core<'_>>) -> bool {
     unsafe { (*raw(pdev)).class == 0x010802 }
 }
 
+/// The device's BARs as memory that other devices reach.
+///
+/// # Invariants
+///
+/// The device is bound, and known to the PCI core as a provider.
+pub(crate) struct Peers(*mut bindings::pci_dev);
+
+// SAFETY: A `struct pci_dev` may be used from any thread.
+unsafe impl Send for Peers {}
+// SAFETY: As above.
+unsafe impl Sync for Peers {}
+
+impl Peers {
+    /// Tells the PCI core of the device.
+    ///
+    /// # Safety
+    ///
+    /// The result is dropped before the device is unbound.
+    pub(crate) unsafe fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
+        // SAFETY: Called from probe.
+        to_result(unsafe { bindings::pcim_p2pdma_init(raw(pdev)) })?;
+        // INVARIANT: By the contract of this function.
+        Ok(Self(raw(pdev)))
+    }
+
+    /// A BAR.
+    pub(super) fn bar(&self, bar: i32) -> Result<*mut bindings::p2pdma_provider> {
+        // SAFETY: By the type invariant.
+        let provider = unsafe { bindings::pcim_p2pdma_provider(self.0, bar) };
+        if provider.is_null() {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(provider)
+    }
+
+    /// BAR 0.
+    pub(super) fn registers(&self) -> Result<*mut bindings::p2pdma_provider> {
+        self.bar(0)
+    }
+}
+
 /// The pages of BAR 0 that hold doorbells and nothing that must not be mapped.
 pub(crate) struct Doorbells {
     bar0: u64,
@@ -109,8 +150,8 @@ pub(crate) struct Doorbells {
 pub(crate) struct DoorbellPage(u64);
 
 impl DoorbellPage {
-    pub(super) fn pfn(&self) -> usize {
-        (self.0 >> 12) as usize
+    pub(crate) fn phys(&self) -> u64 {
+        self.0
     }
 }
 

@@ -4,8 +4,11 @@
  */
 #include <linux/capability.h>
 #include <linux/debugfs.h>
+#include <linux/dma-buf.h>
+#include <linux/dma-fence.h>
 #include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
+#include <linux/dma-resv.h>
 #include <linux/io_uring/cmd.h>
 #include <linux/iommu.h>
 #include <linux/mm.h>
@@ -143,17 +146,141 @@ bool rocm_xio_dma_is_coherent(struct device *dev, struct sg_table *sgt)
 #endif
 }
 
-size_t rocm_xio_dma_addrs(struct sg_table *sgt, u64 *addrs, size_t n)
+/* Addresses of n pages from number `first` on; says how many there are. What is not whole pages ends them. */
+size_t rocm_xio_dma_addrs(struct sg_table *sgt, size_t first, u64 *addrs, size_t n)
 {
-	struct sg_dma_page_iter it;
-	size_t i = 0;
+	struct scatterlist *sg;
+	size_t found = 0;
+	int i;
 
-	for_each_sgtable_dma_page(sgt, &it, 0) {
-		if (i == n)
+	for_each_sgtable_dma_sg(sgt, sg, i) {
+		dma_addr_t at = sg_dma_address(sg);
+		size_t pages = sg_dma_len(sg) >> PAGE_SHIFT, page;
+
+		if ((at | sg_dma_len(sg)) & ~PAGE_MASK)
 			break;
-		addrs[i++] = sg_page_iter_dma_address(&it);
+		for (page = min(first, pages), first -= page; page < pages && found < n; page++)
+			addrs[found++] = at + (page << PAGE_SHIFT);
 	}
-	return i;
+	return found;
+}
+
+/* Whether none of the pages is the system's memory. */
+bool rocm_xio_is_peer(struct device *dev, const u64 *addrs, size_t n)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		phys_addr_t phys = domain ? iommu_iova_to_phys(domain, addrs[i]) : addrs[i];
+
+		/* What is not translated is an address on the bus. */
+		if (region_intersects(phys ?: addrs[i], PAGE_SIZE, IORESOURCE_SYSTEM_RAM,
+				      IORES_DESC_NONE) != REGION_DISJOINT)
+			return false;
+	}
+	return true;
+}
+
+bool rocm_xio_is_revocable(struct dma_buf_attachment *attachment)
+{
+	return dma_buf_attach_revocable(attachment);
+}
+
+/* A dma-buf of this module. */
+struct dma_buf *rocm_xio_export(const struct dma_buf_ops *ops, size_t len, void *priv)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+
+	info.ops = ops;
+	info.size = len;
+	info.flags = O_RDWR;
+	info.priv = priv;
+	return dma_buf_export(&info);
+}
+
+int rocm_xio_export_fd(struct dma_buf *dmabuf)
+{
+	int fd;
+
+	get_dma_buf(dmabuf);
+	fd = dma_buf_fd(dmabuf, O_CLOEXEC);
+	if (fd < 0)
+		dma_buf_put(dmabuf);
+	return fd;
+}
+
+static const char *rocm_xio_fence_name(struct dma_fence *fence)
+{
+	return KBUILD_MODNAME;
+}
+
+/* Signalled fences keep no pointer to these, so that a fence may outlive the module. */
+static const struct dma_fence_ops rocm_xio_fence_ops = {
+	.get_driver_name = rocm_xio_fence_name,
+	.get_timeline_name = rocm_xio_fence_name,
+};
+
+struct dma_fence *rocm_xio_fence(void)
+{
+	struct dma_fence *fence = kzalloc(sizeof(*fence), GFP_KERNEL);
+
+	if (!fence)
+		return ERR_PTR(-ENOMEM);
+	dma_fence_init(fence, &rocm_xio_fence_ops, NULL, dma_fence_context_alloc(1), 1);
+	return fence;
+}
+
+void rocm_xio_put_fence(struct dma_fence *fence)
+{
+	dma_fence_put(fence);
+}
+
+int rocm_xio_add_fence(struct dma_resv *resv, struct dma_fence *fence)
+{
+	int err = dma_resv_reserve_fences(resv, 1);
+
+	if (!err)
+		dma_resv_add_fence(resv, fence, DMA_RESV_USAGE_BOOKKEEP);
+	return err;
+}
+
+struct sg_table *rocm_xio_map_pages(struct device *dev, struct page **pages, size_t n,
+				    enum dma_data_direction dir)
+{
+	struct sg_table *sgt = kzalloc(sizeof(*sgt), GFP_KERNEL);
+	int err;
+
+	if (!sgt)
+		return ERR_PTR(-ENOMEM);
+	err = sg_alloc_table_from_pages(sgt, pages, n, 0, n << PAGE_SHIFT, GFP_KERNEL);
+	if (err)
+		goto free;
+	err = dma_map_sgtable(dev, sgt, dir, 0);
+	if (!err)
+		return sgt;
+	sg_free_table(sgt);
+free:
+	kfree(sgt);
+	return ERR_PTR(err);
+}
+
+void rocm_xio_unmap_pages(struct device *dev, struct sg_table *sgt, enum dma_data_direction dir)
+{
+	dma_unmap_sgtable(dev, sgt, dir, 0);
+	rocm_xio_iommu_flush(dev);
+	sg_free_table(sgt);
+	kfree(sgt);
+}
+
+u64 rocm_xio_bar_bus_address(struct pci_dev *pdev, int bar)
+{
+	return pci_bus_address(pdev, bar);
+}
+
+void rocm_xio_clear_io(void *at, size_t n)
+{
+	memset_io((void __iomem __force *)at, 0, n);
 }
 
 /* Debian's default domain type flushes lazily; memory must not be freed before the flush. */

@@ -2,11 +2,17 @@
 #ifndef ROCM_XIO_SHIM_H
 #define ROCM_XIO_SHIM_H
 
+#include <linux/dma-direction.h>
 #include <linux/types.h>
 #include <linux/pgtable.h>
 
 struct dentry;
 struct device;
+struct dma_buf;
+struct dma_buf_attachment;
+struct dma_buf_ops;
+struct dma_fence;
+struct dma_resv;
 struct file;
 struct io_uring_cmd;
 struct mm_struct;
@@ -37,7 +43,19 @@ void rocm_xio_put_page(struct page *page);
 void *rocm_xio_page_address(struct page *page);
 struct page *rocm_xio_page_after(struct page *page, size_t n);
 bool rocm_xio_dma_is_coherent(struct device *dev, struct sg_table *sgt);
-size_t rocm_xio_dma_addrs(struct sg_table *sgt, u64 *addrs, size_t n);
+size_t rocm_xio_dma_addrs(struct sg_table *sgt, size_t first, u64 *addrs, size_t n);
+bool rocm_xio_is_peer(struct device *dev, const u64 *addrs, size_t n);
+bool rocm_xio_is_revocable(struct dma_buf_attachment *attachment);
+struct dma_buf *rocm_xio_export(const struct dma_buf_ops *ops, size_t len, void *priv);
+int rocm_xio_export_fd(struct dma_buf *dmabuf);
+struct dma_fence *rocm_xio_fence(void);
+void rocm_xio_put_fence(struct dma_fence *fence);
+int rocm_xio_add_fence(struct dma_resv *resv, struct dma_fence *fence);
+struct sg_table *rocm_xio_map_pages(struct device *dev, struct page **pages, size_t n,
+				    enum dma_data_direction dir);
+void rocm_xio_unmap_pages(struct device *dev, struct sg_table *sgt, enum dma_data_direction dir);
+u64 rocm_xio_bar_bus_address(struct pci_dev *pdev, int bar);
+void rocm_xio_clear_io(void *at, size_t n);
 void rocm_xio_iommu_flush(struct device *dev);
 pgprot_t rocm_xio_pgprot_uncached(pgprot_t prot);
 unsigned long rocm_xio_msecs_to_jiffies(unsigned int ms);

@@ -21,7 +21,36 @@ extern "C" {
     pub(super) fn rocm_xio_page_address(page: *mut bindings::page) -> *mut ffi::c_void;
     pub(super) fn rocm_xio_page_after(page: *mut bindings::page, n: usize) -> *mut bindings::page;
     pub(super) fn rocm_xio_dma_is_coherent(dev: *mut bindings::device, sgt: *mut bindings::sg_table) -> bool;
-    pub(super) fn rocm_xio_dma_addrs(sgt: *mut bindings::sg_table, addrs: *mut u64, n: usize) -> usize;
+    pub(super) fn rocm_xio_dma_addrs(
+        sgt: *mut bindings::sg_table,
+        first: usize,
+        addrs: *mut u64,
+        n: usize,
+    ) -> usize;
+    pub(super) fn rocm_xio_is_peer(dev: *mut bindings::device, addrs: *const u64, n: usize) -> bool;
+    pub(super) fn rocm_xio_is_revocable(attachment: *mut bindings::dma_buf_attachment) -> bool;
+    pub(super) fn rocm_xio_export(
+        ops: *const bindings::dma_buf_ops,
+        len: usize,
+        private: *mut ffi::c_void,
+    ) -> *mut bindings::dma_buf;
+    pub(super) fn rocm_xio_export_fd(dmabuf: *mut bindings::dma_buf) -> ffi::c_int;
+    pub(super) fn rocm_xio_fence() -> *mut bindings::dma_fence;
+    pub(super) fn rocm_xio_put_fence(fence: *mut bindings::dma_fence);
+    pub(super) fn rocm_xio_add_fence(resv: *mut bindings::dma_resv, fence: *mut bindings::dma_fence) -> ffi::c_int;
+    pub(super) fn rocm_xio_map_pages(
+        dev: *mut bindings::device,
+        pages: *mut *mut bindings::page,
+        n: usize,
+        direction: bindings::dma_data_direction,
+    ) -> *mut bindings::sg_table;
+    pub(super) fn rocm_xio_unmap_pages(
+        dev: *mut bindings::device,
+        sgt: *mut bindings::sg_table,
+        direction: bindings::dma_data_direction,
+    );
+    pub(super) fn rocm_xio_bar_bus_address(pdev: *mut bindings::pci_dev, bar: ffi::c_int) -> u64;
+    pub(super) fn rocm_xio_clear_io(at: *mut ffi::c_void, n: usize);
     pub(super) fn rocm_xio_iommu_flush(dev: *mut bindings::device);
     pub(super) fn rocm_xio_pgprot_uncached(prot: bindings::pgprot_t) -> bindings::pgprot_t;
     pub(super) fn rocm_xio_msecs_to_jiffies(ms: ffi::c_uint) -> ffi::c_ulong;
@@ -56,6 +85,19 @@ extern "C" {
     ) -> *mut bindings::dentry;
     pub(super) fn rocm_xio_debugfs_remove(dir: *mut bindings::dentry);
 
+    pub(super) fn dma_buf_phys_vec_to_sgt(
+        attachment: *mut bindings::dma_buf_attachment,
+        provider: *mut bindings::p2pdma_provider,
+        ranges: *mut bindings::phys_vec,
+        count: usize,
+        len: usize,
+        direction: bindings::dma_data_direction,
+    ) -> *mut bindings::sg_table;
+    pub(super) fn dma_buf_free_sgt(
+        attachment: *mut bindings::dma_buf_attachment,
+        sgt: *mut bindings::sg_table,
+        direction: bindings::dma_data_direction,
+    );
     pub(super) fn anon_inode_create_getfile(
         name: *const ffi::c_char,
         fops: *const bindings::file_operations,

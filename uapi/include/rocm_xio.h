@@ -50,6 +50,18 @@ extern "C" {
 /* Feature: the same by io_uring, without waiting. */
 #define XIO_FEATURE_MEDIATED_URING 0x20ULL
 
+/* Feature: a dma-buf can be imported as a buffer. */
+#define XIO_FEATURE_BUFFER_IMPORT 0x40ULL
+
+/* Feature: queues and doorbells can be exported as dma-bufs. */
+#define XIO_FEATURE_QUEUE_EXPORT 0x80ULL
+
+/* Feature: queues can be made in the memory of buffers. */
+#define XIO_FEATURE_QUEUE_IN_BUFFER 0x100ULL
+
+/* Feature: the controller has a memory buffer; @cmb says what for. */
+#define XIO_FEATURE_CMB 0x200ULL
+
 /* The device has no IOMMU in front of it: it can reach all of memory. */
 #define XIO_IOMMU_NONE 0U
 
@@ -104,8 +116,56 @@ extern "C" {
 /* Buffer: the device may only read it. Retrieve and List into it are refused. */
 #define XIO_BUFFER_READ_ONLY 1U
 
+/*
+ * Buffer to import: refuse memory that is not reached from device to device, such as video
+ * memory that its driver would move to the system's first.
+ */
+#define XIO_BUFFER_REQUIRE_P2P 2U
+
+/* Buffer to allocate: in the controller memory buffer. */
+#define XIO_BUFFER_CMB 4U
+
+/* Memory of a buffer: the system's. */
+#define XIO_MEMORY_SYSTEM 0U
+
+/* Memory of a buffer: of another device, reached without the system's memory. */
+#define XIO_MEMORY_PEER 1U
+
+/* Use of the controller memory buffer: submission queues. */
+#define XIO_CMB_SQ 1U
+
+/* Use of the controller memory buffer: values, both to store and to retrieve. */
+#define XIO_CMB_DATA 2U
+
+/* Queue to create: the submission queue is in the controller memory buffer. */
+#define XIO_QUEUE_SQ_CMB 1U
+
+/* Queue to create: the submission queue is in @sq_buffer. */
+#define XIO_QUEUE_SQ_BUFFER 2U
+
+/* Queue to create: the completion queue is in @cq_buffer. */
+#define XIO_QUEUE_CQ_BUFFER 4U
+
+/* Part of a queue to export: the submission queue. */
+#define XIO_QUEUE_PART_SQ 0U
+
+/* Part of a queue to export: the completion queue. */
+#define XIO_QUEUE_PART_CQ 1U
+
+/* Part of a queue to export: the page with the submission queue's tail doorbell. */
+#define XIO_QUEUE_PART_SQ_DOORBELL 2U
+
+/* Part of a queue to export: the page with the completion queue's head doorbell. */
+#define XIO_QUEUE_PART_CQ_DOORBELL 3U
+
 /* Most entries of one &struct xio_kv_submit. */
 #define XIO_MAX_SUBMIT 256U
+
+/*
+ * Operation of &struct xio_kv_entry: Flush: what was stored before is durable. It has no key
+ * and no buffer.
+ */
+#define XIO_KV_FLUSH 0U
 
 /* Operation of &struct xio_kv_entry: Store. */
 #define XIO_KV_STORE 1U
@@ -133,6 +193,9 @@ extern "C" {
 
 /* Option of a Retrieve: as stored, without decompression. */
 #define XIO_KV_RETRIEVE_RAW 1U
+
+/* Bit in @status of &struct xio_kv_entry: the same command would fail again (DNR). */
+#define XIO_KV_STATUS_DNR 16384U
 
 /* No eventfd for a queue. */
 #define XIO_NO_EVENTFD (-1)
@@ -187,6 +250,9 @@ extern "C" {
  * @max_client_queues: Limit on the queues of one client.
  * @unconfined: %XIO_UNCONFINED_*: what keeps the IOMMU from confining the device, at this
  *   moment; 0 when it does.
+ * @cmb_size: Bytes of the controller memory buffer, 0 when there is none.
+ * @cmb_free: Bytes of it that are not in use, at this moment.
+ * @cmb: %XIO_CMB_*: what it can be used for.
  * @reserved: Zero.
  *
  * Errors: %EINVAL (size, flags), %E2BIG, %EFAULT, %ENODEV (the controller is gone).
@@ -227,7 +293,10 @@ struct xio_get_info {
 	__u64 max_user_memory;
 	__u32 max_client_queues;
 	__u32 unconfined;
-	__u32 reserved[10];
+	__u64 cmb_size;
+	__u64 cmb_free;
+	__u32 cmb;
+	__u32 reserved[5];
 };
 
 /* Request with &struct xio_get_info. */
@@ -280,31 +349,45 @@ struct xio_get_namespace {
  * struct xio_queue_create - Makes a submission and a completion queue and gives out the offsets
  *   to map them.
  * @size: Size of this structure.
- * @flags: Must be zero.
+ * @flags: In: %XIO_QUEUE_* or 0: where the queues are.
  * @entries: Entries of each of the two queues, 2 to @max_queue_entries. One slot always stays
  *   free.
  * @eventfd: eventfd to signal, or -1. A queue with one costs an interrupt per completion.
  * @handle: Out: handle.
  * @qid: Out: queue identifier, as completions carry it.
- * @sq_offset: Out: mmap offset of the submission queue.
- * @cq_offset: Out: mmap offset of the completion queue.
+ * @sq_offset: Out: mmap offset of the submission queue; 0 when it is in a buffer.
+ * @cq_offset: Out: mmap offset of the completion queue; 0 when it is in a buffer.
  * @sq_doorbell_offset: Out: mmap offset of the page with the submission queue's tail doorbell.
  * @cq_doorbell_offset: Out: mmap offset of the page with the completion queue's head doorbell.
  * @sq_len: Out: bytes to map for the submission queue.
  * @cq_len: Out: bytes to map for the completion queue.
  * @sq_doorbell_in_page: Out: position of the tail doorbell within its page.
  * @cq_doorbell_in_page: Out: position of the head doorbell within its page.
+ * @sq_buffer: In: handle of the submission queue's buffer, with %XIO_QUEUE_SQ_BUFFER.
+ * @cq_buffer: In: handle of the completion queue's buffer, with %XIO_QUEUE_CQ_BUFFER.
+ * @sq_buffer_offset: In: where in its buffer the submission queue begins, a multiple of
+ *   %XIO_PAGE_SIZE.
+ * @cq_buffer_offset: In: where in its buffer the completion queue begins, a multiple of
+ *   %XIO_PAGE_SIZE.
  * @reserved: Must be zero.
  *
  * All clients of a controller share its IOMMU domain, so a client with direct queues reaches
  * what others have mapped. It gets them only while no other client has any memory on the
  * controller, and keeps others from getting some until it has no queue any more.
  *
- * Errors: %EINVAL (size, flags, @entries below 2 or above the limit, reserved), %E2BIG,
- * %EFAULT, %ENODEV, %EPERM (direct queues are refused: see @direct of &struct xio_get_info),
- * %EBUSY (another client has memory or queues on the controller), %ENOSPC (no queue left),
- * %EBADF (eventfd), %ENOMEM, %EDQUOT (@max_client_memory, @max_user_memory, @max_client_queues,
- * or too many objects), %EIO (refused by the controller), %ETIMEDOUT.
+ * A queue can be in memory of a buffer, such as imported video memory, from an offset of whole
+ * pages on. Its addresses must be consecutive where the controller wants that (CAP.CQR). Such a
+ * queue is mapped through its buffer, which can not be freed before the queue, and the caller
+ * has cleared its completion queue.
+ *
+ * Errors: %EINVAL (size, flags, @entries below 2 or above the limit, a range that is not in the
+ * buffer, two places for one queue, reserved), %E2BIG, %EFAULT, %ENODEV, %ENOENT (no such
+ * buffer), %EACCES (a read-only buffer for completions), %EOPNOTSUPP (scattered memory for a
+ * controller that wants it contiguous, or no controller memory buffer for queues), %ESTALE (the
+ * buffer's memory was taken back), %EPERM (direct queues are refused: see @direct of &struct
+ * xio_get_info), %EBUSY (another client has memory or queues on the controller), %ENOSPC (no
+ * queue left), %EBADF (eventfd), %ENOMEM, %EDQUOT (@max_client_memory, @max_user_memory,
+ * @max_client_queues, or too many objects), %EIO (refused by the controller), %ETIMEDOUT.
  */
 struct xio_queue_create {
 	__u32 size;
@@ -321,7 +404,11 @@ struct xio_queue_create {
 	__u32 cq_len;
 	__u32 sq_doorbell_in_page;
 	__u32 cq_doorbell_in_page;
-	__u32 reserved[8];
+	__u32 sq_buffer;
+	__u32 cq_buffer;
+	__u64 sq_buffer_offset;
+	__u64 cq_buffer_offset;
+	__u32 reserved[2];
 };
 
 /* Request with &struct xio_queue_create. */
@@ -349,7 +436,7 @@ struct xio_queue_destroy {
 /**
  * struct xio_buffer_alloc - Allocates memory that commands can point at.
  * @size: Size of this structure.
- * @flags: Must be zero.
+ * @flags: In: %XIO_BUFFER_CMB or 0.
  * @len: In: bytes wanted. Out: bytes got, a multiple of %XIO_PAGE_SIZE.
  * @data_offset: Out: mmap offset of the data.
  * @table_offset: Out: mmap offset of the table, an array of &struct xio_page, one for each page
@@ -360,7 +447,8 @@ struct xio_queue_destroy {
  *
  * Errors: %EINVAL (size, flags, @len 0 or above @max_buffer, reserved), %E2BIG, %EFAULT,
  * %ENODEV, %EBUSY (another client has direct queues), %ENOMEM, %EDQUOT (@max_client_memory or
- * @max_user_memory), %EINTR (a signal, while much was being allocated). Mapping the table:
+ * @max_user_memory), %EINTR (a signal, while much was being allocated), %EOPNOTSUPP (no
+ * controller memory buffer for values), %ENOSPC (not so much of it is free). Mapping the table:
  * %EPERM unless the client may have direct queues.
  */
 struct xio_buffer_alloc {
@@ -385,7 +473,7 @@ struct xio_buffer_alloc {
  * @handle: Handle.
  * @reserved: Must be zero.
  *
- * Errors: %EINVAL, %E2BIG, %EFAULT, %ENODEV, %ENOENT.
+ * Errors: %EINVAL, %E2BIG, %EFAULT, %ENODEV, %ENOENT, %EBUSY (a queue is in it).
  */
 struct xio_buffer_free {
 	__u32 size;
@@ -433,23 +521,94 @@ struct xio_buffer_register {
 #define XIO_IOC_BUFFER_REGISTER _IOWR(XIO_IOC_TYPE, 0x06, struct xio_buffer_register)
 
 /**
+ * struct xio_buffer_import - Makes a buffer of a dma-buf, such as memory of a GPU. It stays
+ *   where it is (pinned) until the buffer is freed. Should its exporter take it back
+ *   nevertheless, commands that use the buffer are refused with %ESTALE, those under way are
+ *   waited for, direct queues of the client are deleted where no IOMMU ends the access, and the
+ *   memory is given back.
+ * @size: Size of this structure.
+ * @flags: In: %XIO_BUFFER_READ_ONLY, %XIO_BUFFER_REQUIRE_P2P or 0.
+ * @fd: In: file descriptor of the dma-buf. It may be closed afterwards.
+ * @memory: Out: %XIO_MEMORY_*.
+ * @offset: In: where in the dma-buf the buffer begins, a multiple of %XIO_PAGE_SIZE.
+ * @len: In: bytes, a multiple of %XIO_PAGE_SIZE.
+ * @table_offset: Out: mmap offset of the table, as for &struct xio_buffer_alloc.
+ * @table_len: Out: bytes to map for the table.
+ * @handle: Out: handle.
+ * @reserved: Must be zero.
+ *
+ * Errors: %EINVAL (size, flags, @offset or @len not a multiple of %XIO_PAGE_SIZE or beyond the
+ * dma-buf, @len 0 or above @max_buffer, a dma-buf of this module, memory in pieces that are not
+ * whole pages, reserved), %E2BIG, %EFAULT, %EBADF (no file), %ENODEV, %EBUSY (another client
+ * has direct queues), %ESTALE (it is being taken back), %EREMOTEIO (%XIO_BUFFER_REQUIRE_P2P,
+ * but the memory would be the system's), %ENOMEM, %EDQUOT, and what the exporter says.
+ */
+struct xio_buffer_import {
+	__u32 size;
+	__u32 flags;
+	__s32 fd;
+	__u32 memory;
+	__u64 offset;
+	__u64 len;
+	__u64 table_offset;
+	__u64 table_len;
+	__u32 handle;
+	__u32 reserved[7];
+};
+
+/* Request with &struct xio_buffer_import. */
+#define XIO_IOC_BUFFER_IMPORT _IOWR(XIO_IOC_TYPE, 0x07, struct xio_buffer_import)
+
+/**
+ * struct xio_queue_export - Makes a dma-buf of a part of a direct queue, for a driver of
+ *   another device to import: where a GPU can not map the doorbells by their address in the
+ *   process, its driver can by this. Importers must be able to reach memory of other devices
+ *   (peer-to-peer) and to give it back: that is asked of them when the queue, the client or the
+ *   device goes.
+ * @size: Size of this structure.
+ * @flags: Must be zero.
+ * @handle: In: handle of the queue.
+ * @part: In: %XIO_QUEUE_PART_*.
+ * @fd: Out: file descriptor of the dma-buf, closed on exec.
+ * @in_page: Out: position of the doorbell within the dma-buf; 0 for a queue.
+ * @len: Out: bytes of the dma-buf.
+ * @reserved: Must be zero.
+ *
+ * Errors: %EINVAL (size, flags, @part, reserved), %E2BIG, %EFAULT, %ENODEV, %ENOENT (no such
+ * queue), %ENXIO (the part is in a buffer), %EMFILE, %ENOMEM.
+ */
+struct xio_queue_export {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 part;
+	__s32 fd;
+	__u32 in_page;
+	__u64 len;
+	__u32 reserved[8];
+};
+
+/* Request with &struct xio_queue_export. */
+#define XIO_IOC_QUEUE_EXPORT _IOWR(XIO_IOC_TYPE, 0x08, struct xio_queue_export)
+
+/**
  * struct xio_kv_entry - One command of &struct xio_kv_submit.
  * @op: %XIO_KV_*: the operation.
  * @options: Options of the operation, %XIO_KV_STORE_* or %XIO_KV_RETRIEVE_*.
- * @key_len: Bytes of the key, 1 to 16; for List also 0.
+ * @key_len: Bytes of the key, 1 to 16; for List also 0, for Flush 0.
  * @reserved0: Must be zero.
  * @nsid: Namespace.
  * @key: Key, padded with zeros.
- * @buffer: Handle of the buffer; ignored by Delete and Exist, and when @len is 0.
+ * @buffer: Handle of the buffer; ignored by Delete, Exist and Flush, and when @len is 0.
  * @len: Bytes of the value to store, or of the room for what is retrieved or listed.
  * @offset: Where in the buffer, a multiple of 4.
  * @error: Out: 0, or a negative errno when the command has no status: %EINVAL (op, options,
- *   key, namespace, range), %ENOENT (buffer), %EACCES (the buffer is read-only), %EMSGSIZE (more
- *   than @max_transfer), %ECANCELED (not started: signal or deadline), %ETIMEDOUT or %EINTR
- *   (started, not answered when the call ended; it may still take effect), %ENODEV (the
- *   controller was reset or is gone).
+ *   key, namespace, range), %ENOENT (buffer), %ESTALE (the buffer's memory was taken back),
+ *   %EACCES (the buffer is read-only), %EMSGSIZE (more than @max_transfer), %ECANCELED (not
+ *   started: signal or deadline), %ETIMEDOUT or %EINTR (started, not answered when the call
+ *   ended; it may still take effect), %ENODEV (the controller was reset or is gone).
  * @status: Out: status of the completion (status code type in bits 10:8, status code in bits
- *   7:0), 0 for success.
+ *   7:0, %XIO_KV_STATUS_DNR), 0 for success.
  * @value_len: Out: of a successful Retrieve, the true length of the value, also when it is more
  *   than @len.
  * @reserved: Zero.

@@ -31,6 +31,14 @@ constants! {
     FEATURE_MEDIATED: u64 = 1 << 4;
     /// Feature: the same by io_uring, without waiting.
     FEATURE_MEDIATED_URING: u64 = 1 << 5;
+    /// Feature: a dma-buf can be imported as a buffer.
+    FEATURE_BUFFER_IMPORT: u64 = 1 << 6;
+    /// Feature: queues and doorbells can be exported as dma-bufs.
+    FEATURE_QUEUE_EXPORT: u64 = 1 << 7;
+    /// Feature: queues can be made in the memory of buffers.
+    FEATURE_QUEUE_IN_BUFFER: u64 = 1 << 8;
+    /// Feature: the controller has a memory buffer; `cmb` says what for.
+    FEATURE_CMB: u64 = 1 << 9;
 
     /// The device has no IOMMU in front of it: it can reach all of memory.
     IOMMU_NONE: u32 = 0;
@@ -68,9 +76,42 @@ constants! {
 
     /// Buffer: the device may only read it. Retrieve and List into it are refused.
     BUFFER_READ_ONLY: u32 = 1 << 0;
+    /// Buffer to import: refuse memory that is not reached from device to device, such as video memory that its driver
+    /// would move to the system's first.
+    BUFFER_REQUIRE_P2P: u32 = 1 << 1;
+    /// Buffer to allocate: in the controller memory buffer.
+    BUFFER_CMB: u32 = 1 << 2;
+
+    /// Memory of a buffer: the system's.
+    MEMORY_SYSTEM: u32 = 0;
+    /// Memory of a buffer: of another device, reached without the system's memory.
+    MEMORY_PEER: u32 = 1;
+
+    /// Use of the controller memory buffer: submission queues.
+    CMB_SQ: u32 = 1 << 0;
+    /// Use of the controller memory buffer: values, both to store and to retrieve.
+    CMB_DATA: u32 = 1 << 1;
+
+    /// Queue to create: the submission queue is in the controller memory buffer.
+    QUEUE_SQ_CMB: u32 = 1 << 0;
+    /// Queue to create: the submission queue is in `sq_buffer`.
+    QUEUE_SQ_BUFFER: u32 = 1 << 1;
+    /// Queue to create: the completion queue is in `cq_buffer`.
+    QUEUE_CQ_BUFFER: u32 = 1 << 2;
+
+    /// Part of a queue to export: the submission queue.
+    QUEUE_PART_SQ: u32 = 0;
+    /// Part of a queue to export: the completion queue.
+    QUEUE_PART_CQ: u32 = 1;
+    /// Part of a queue to export: the page with the submission queue's tail doorbell.
+    QUEUE_PART_SQ_DOORBELL: u32 = 2;
+    /// Part of a queue to export: the page with the completion queue's head doorbell.
+    QUEUE_PART_CQ_DOORBELL: u32 = 3;
 
     /// Most entries of one `xio_kv_submit`.
     MAX_SUBMIT: u32 = 256;
+    /// Operation of `xio_kv_entry`: Flush: what was stored before is durable. It has no key and no buffer.
+    KV_FLUSH: u32 = 0x00;
     /// Operation of `xio_kv_entry`: Store.
     KV_STORE: u32 = 0x01;
     /// Operation of `xio_kv_entry`: Retrieve.
@@ -89,6 +130,9 @@ constants! {
     KV_STORE_NO_COMPRESS: u32 = 1 << 2;
     /// Option of a Retrieve: as stored, without decompression.
     KV_RETRIEVE_RAW: u32 = 1 << 0;
+
+    /// Bit in `status` of `xio_kv_entry`: the same command would fail again (DNR).
+    KV_STATUS_DNR: u32 = 1 << 14;
 
     /// No eventfd for a queue.
     NO_EVENTFD: i32 = -1;
@@ -176,8 +220,14 @@ structures! {
         max_client_queues: u32,
         /// `UNCONFINED_*`: what keeps the IOMMU from confining the device, at this moment; 0 when it does.
         unconfined: u32,
+        /// Bytes of the controller memory buffer, 0 when there is none.
+        cmb_size: u64,
+        /// Bytes of it that are not in use, at this moment.
+        cmb_free: u64,
+        /// `CMB_*`: what it can be used for.
+        cmb: u32,
         /// Zero.
-        reserved: [u32; 10],
+        reserved: [u32; 5],
     }
 
     /// A namespace with the Key Value command set, read from the controller at this moment.
@@ -223,15 +273,21 @@ structures! {
     /// gets them only while no other client has any memory on the controller, and keeps others from getting some
     /// until it has no queue any more.
     ///
-    /// Errors: `EINVAL` (size, flags, `entries` below 2 or above the limit, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
-    /// `EPERM` (direct queues are refused: see `direct` of `xio_get_info`), `EBUSY` (another client has memory or
+    /// A queue can be in memory of a buffer, such as imported video memory, from an offset of whole pages on. Its addresses must
+    /// be consecutive where the controller wants that (CAP.CQR). Such a queue is mapped through its buffer, which
+    /// can not be freed before the queue, and the caller has cleared its completion queue.
+    ///
+    /// Errors: `EINVAL` (size, flags, `entries` below 2 or above the limit, a range that is not in the buffer, two places for one
+    /// queue, reserved), `E2BIG`, `EFAULT`, `ENODEV`, `ENOENT` (no such buffer), `EACCES` (a read-only buffer for completions),
+    /// `EOPNOTSUPP` (scattered memory for a controller that wants it contiguous, or no controller memory buffer for queues),
+    /// `ESTALE` (the buffer's memory was taken back), `EPERM` (direct queues are refused: see `direct` of `xio_get_info`), `EBUSY` (another client has memory or
     /// queues on the controller), `ENOSPC` (no queue left), `EBADF` (eventfd), `ENOMEM`, `EDQUOT` (`max_client_memory`,
     /// `max_user_memory`, `max_client_queues`, or too many objects), `EIO` (refused by the
     /// controller), `ETIMEDOUT`.
     struct QueueCreate = "xio_queue_create", request QUEUE_CREATE = 0x02 {
         /// Size of this structure.
         size: u32,
-        /// Must be zero.
+        /// In: `QUEUE_*` or 0: where the queues are.
         flags: u32,
         /// Entries of each of the two queues, 2 to `max_queue_entries`. One slot always stays free.
         entries: u32,
@@ -241,9 +297,9 @@ structures! {
         handle: u32,
         /// Out: queue identifier, as completions carry it.
         qid: u32,
-        /// Out: mmap offset of the submission queue.
+        /// Out: mmap offset of the submission queue; 0 when it is in a buffer.
         sq_offset: u64,
-        /// Out: mmap offset of the completion queue.
+        /// Out: mmap offset of the completion queue; 0 when it is in a buffer.
         cq_offset: u64,
         /// Out: mmap offset of the page with the submission queue's tail doorbell.
         sq_doorbell_offset: u64,
@@ -257,8 +313,16 @@ structures! {
         sq_doorbell_in_page: u32,
         /// Out: position of the head doorbell within its page.
         cq_doorbell_in_page: u32,
+        /// In: handle of the submission queue's buffer, with `QUEUE_SQ_BUFFER`.
+        sq_buffer: u32,
+        /// In: handle of the completion queue's buffer, with `QUEUE_CQ_BUFFER`.
+        cq_buffer: u32,
+        /// In: where in its buffer the submission queue begins, a multiple of `PAGE_SIZE`.
+        sq_buffer_offset: u64,
+        /// In: where in its buffer the completion queue begins, a multiple of `PAGE_SIZE`.
+        cq_buffer_offset: u64,
         /// Must be zero.
-        reserved: [u32; 8],
+        reserved: [u32; 2],
     }
 
     /// Deletes a queue pair; its mappings fault from then on.
@@ -279,11 +343,12 @@ structures! {
     ///
     /// Errors: `EINVAL` (size, flags, `len` 0 or above `max_buffer`, reserved), `E2BIG`, `EFAULT`, `ENODEV`,
     /// `EBUSY` (another client has direct queues), `ENOMEM`, `EDQUOT` (`max_client_memory` or `max_user_memory`), `EINTR`
-    /// (a signal, while much was being allocated). Mapping the table: `EPERM` unless the client may have direct queues.
+    /// (a signal, while much was being allocated), `EOPNOTSUPP` (no controller memory buffer for values), `ENOSPC` (not so much
+    /// of it is free). Mapping the table: `EPERM` unless the client may have direct queues.
     struct BufferAlloc = "xio_buffer_alloc", request BUFFER_ALLOC = 0x04 {
         /// Size of this structure.
         size: u32,
-        /// Must be zero.
+        /// In: `BUFFER_CMB` or 0.
         flags: u32,
         /// In: bytes wanted. Out: bytes got, a multiple of `PAGE_SIZE`.
         len: u64,
@@ -302,7 +367,7 @@ structures! {
     /// Frees a buffer. When the call returns the controller can not reach the memory any more, and its
     /// mappings fault.
     ///
-    /// Errors: `EINVAL`, `E2BIG`, `EFAULT`, `ENODEV`, `ENOENT`.
+    /// Errors: `EINVAL`, `E2BIG`, `EFAULT`, `ENODEV`, `ENOENT`, `EBUSY` (a queue is in it).
     struct BufferFree = "xio_buffer_free", request BUFFER_FREE = 0x05 {
         /// Size of this structure.
         size: u32,
@@ -343,13 +408,71 @@ structures! {
         reserved: [u32; 8],
     }
 
+    /// Makes a buffer of a dma-buf, such as memory of a GPU. It stays where it is (pinned) until the buffer is freed. Should its
+    /// exporter take it back nevertheless, commands that use the buffer are refused with `ESTALE`, those under
+    /// way are waited for, direct queues of the client are deleted where no IOMMU ends the access, and the
+    /// memory is given back.
+    ///
+    /// Errors: `EINVAL` (size, flags, `offset` or `len` not a multiple of `PAGE_SIZE` or beyond the dma-buf, `len` 0 or above
+    /// `max_buffer`, a dma-buf of this module, memory in pieces that are not whole pages, reserved), `E2BIG`, `EFAULT`, `EBADF`
+    /// (no file), `ENODEV`, `EBUSY` (another client has direct queues), `ESTALE` (it is being taken back), `EREMOTEIO` (`BUFFER_REQUIRE_P2P`, but the memory would
+    /// be the system's), `ENOMEM`, `EDQUOT`, and what the exporter says.
+    struct BufferImport = "xio_buffer_import", request BUFFER_IMPORT = 0x07 {
+        /// Size of this structure.
+        size: u32,
+        /// In: `BUFFER_READ_ONLY`, `BUFFER_REQUIRE_P2P` or 0.
+        flags: u32,
+        /// In: file descriptor of the dma-buf. It may be closed afterwards.
+        fd: i32,
+        /// Out: `MEMORY_*`.
+        memory: u32,
+        /// In: where in the dma-buf the buffer begins, a multiple of `PAGE_SIZE`.
+        offset: u64,
+        /// In: bytes, a multiple of `PAGE_SIZE`.
+        len: u64,
+        /// Out: mmap offset of the table, as for `xio_buffer_alloc`.
+        table_offset: u64,
+        /// Out: bytes to map for the table.
+        table_len: u64,
+        /// Out: handle.
+        handle: u32,
+        /// Must be zero.
+        reserved: [u32; 7],
+    }
+
+    /// Makes a dma-buf of a part of a direct queue, for a driver of another device to import: where a GPU can not map the
+    /// doorbells by their address in the process, its driver can by this. Importers must be able to reach memory of
+    /// other devices (peer-to-peer) and to give it back: that is asked of them when the queue, the client or
+    /// the device goes.
+    ///
+    /// Errors: `EINVAL` (size, flags, `part`, reserved), `E2BIG`, `EFAULT`, `ENODEV`, `ENOENT` (no such queue), `ENXIO` (the part
+    /// is in a buffer), `EMFILE`, `ENOMEM`.
+    struct QueueExport = "xio_queue_export", request QUEUE_EXPORT = 0x08 {
+        /// Size of this structure.
+        size: u32,
+        /// Must be zero.
+        flags: u32,
+        /// In: handle of the queue.
+        handle: u32,
+        /// In: `QUEUE_PART_*`.
+        part: u32,
+        /// Out: file descriptor of the dma-buf, closed on exec.
+        fd: i32,
+        /// Out: position of the doorbell within the dma-buf; 0 for a queue.
+        in_page: u32,
+        /// Out: bytes of the dma-buf.
+        len: u64,
+        /// Must be zero.
+        reserved: [u32; 8],
+    }
+
     /// One command of `xio_kv_submit`.
     struct KvEntry = "xio_kv_entry" {
         /// `KV_*`: the operation.
         op: u8,
         /// Options of the operation, `KV_STORE_*` or `KV_RETRIEVE_*`.
         options: u8,
-        /// Bytes of the key, 1 to 16; for List also 0.
+        /// Bytes of the key, 1 to 16; for List also 0, for Flush 0.
         key_len: u8,
         /// Must be zero.
         reserved0: u8,
@@ -357,18 +480,19 @@ structures! {
         nsid: u32,
         /// Key, padded with zeros.
         key: [u8; 16],
-        /// Handle of the buffer; ignored by Delete and Exist, and when `len` is 0.
+        /// Handle of the buffer; ignored by Delete, Exist and Flush, and when `len` is 0.
         buffer: u32,
         /// Bytes of the value to store, or of the room for what is retrieved or listed.
         len: u32,
         /// Where in the buffer, a multiple of 4.
         offset: u64,
         /// Out: 0, or a negative errno when the command has no status: `EINVAL` (op, options, key, namespace, range),
-        /// `ENOENT` (buffer), `EACCES` (the buffer is read-only), `EMSGSIZE` (more than `max_transfer`), `ECANCELED` (not
+        /// `ENOENT` (buffer), `ESTALE` (the buffer's memory was taken back), `EACCES` (the buffer is read-only), `EMSGSIZE` (more than `max_transfer`), `ECANCELED` (not
         /// started: signal or deadline), `ETIMEDOUT` or `EINTR` (started, not answered when the call ended; it may still
         /// take effect), `ENODEV` (the controller was reset or is gone).
         error: i32,
-        /// Out: status of the completion (status code type in bits 10:8, status code in bits 7:0), 0 for success.
+        /// Out: status of the completion (status code type in bits 10:8, status code in bits 7:0, `KV_STATUS_DNR`), 0 for
+        /// success.
         status: u32,
         /// Out: of a successful Retrieve, the true length of the value, also when it is more than `len`.
         value_len: u32,
