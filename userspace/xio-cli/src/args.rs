@@ -85,6 +85,10 @@ pub enum MemoryArg {
     Coherent,
     /// Of this process, pinned; RLIMIT_MEMLOCK limits it
     Pinned,
+    /// In the controller memory buffer
+    Cmb,
+    /// An imported dma-buf of the system's memory, which /dev/udmabuf makes
+    Dmabuf,
 }
 
 impl From<MemoryArg> for xio::MemoryKind {
@@ -92,6 +96,8 @@ impl From<MemoryArg> for xio::MemoryKind {
         match memory {
             MemoryArg::Coherent => Self::Coherent,
             MemoryArg::Pinned => Self::Pinned,
+            MemoryArg::Cmb => Self::Cmb,
+            MemoryArg::Dmabuf => Self::Dmabuf,
         }
     }
 }

@@ -21,6 +21,15 @@ struct NamespaceReport {
     max_keys: Option<u32>,
 }
 
+/// A controller memory buffer for printing.
+#[derive(Debug, Serialize)]
+struct CmbReport {
+    size: u64,
+    free: u64,
+    submission_queues: bool,
+    values: bool,
+}
+
 /// A controller for printing.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -42,6 +51,7 @@ struct Report {
     doorbell_stride: u32,
     max_transfer: Option<u64>,
     max_buffer: u64,
+    cmb: Option<CmbReport>,
     namespaces: Vec<NamespaceReport>,
 }
 
@@ -129,6 +139,12 @@ fn report(global: &Global, controller: &Controller) -> Result<Report, Failure> {
         doorbell_stride: info.raw().doorbell_stride,
         max_transfer: info.max_transfer(),
         max_buffer: info.max_buffer(),
+        cmb: info.cmb().map(|cmb| CmbReport {
+            size: cmb.size,
+            free: cmb.free,
+            submission_queues: cmb.queues,
+            values: cmb.values,
+        }),
         namespaces: namespaces.collect(),
     })
 }
@@ -179,6 +195,15 @@ fn table(entries: &[Entry]) -> String {
     output::columns(&rows)
 }
 
+/// The controller memory buffer.
+fn memory_buffer(cmb: Option<&CmbReport>) -> String {
+    let Some(cmb) = cmb else { return "none".into() };
+    let uses = [(cmb.values, "values"), (cmb.submission_queues, "submission queues")];
+    let uses: Vec<_> = uses.iter().filter(|(can, _)| *can).map(|(_, what)| *what).collect();
+    let (size, free) = (output::size(cmb.size), output::size(cmb.free));
+    format!("{size}, of which {free} are free; for {}", uses.join(" and "))
+}
+
 fn describe(r: &Report) -> String {
     let limit = r.max_transfer.map_or("no limit".into(), output::size);
     let lines = [
@@ -198,6 +223,7 @@ fn describe(r: &Report) -> String {
         ("Doorbell stride", format!("{} bytes", r.doorbell_stride)),
         ("Largest transfer", limit),
         ("Largest buffer", output::size(r.max_buffer)),
+        ("Memory buffer", memory_buffer(r.cmb.as_ref())),
     ];
     let mut text = String::new();
     for (name, value) in lines {

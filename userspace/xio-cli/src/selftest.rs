@@ -4,14 +4,17 @@
 use crate::exit::Failure;
 use crate::output;
 use std::time::Instant;
-use xio::{Condition, Error, Key, Kv, StoreOptions};
+use xio::{Condition, Error, Key, Kv, MemoryKind, StoreOptions};
 
 const SIZES: [u64; 8] = [0, 1, 4095, 4096, 4097, 65_536, (1 << 20) + 3, 64 << 20];
 
 /// Stores, finds, reads back and deletes values of many sizes under a key that did not exist.
 pub fn run(kv: &mut Kv) -> Result<(), Failure> {
     let key: Key = format!("xio-st-{}", std::process::id()).parse().map_err(|e| wrong(format!("{e}")))?;
-    let limit = kv.namespace().max_value().0;
+    let mut limit = kv.namespace().max_value().0;
+    if kv.memory() == MemoryKind::Cmb {
+        limit = limit.min(kv.controller().info()?.cmb().map_or(0, |cmb| cmb.free));
+    }
     let sizes = SIZES.into_iter().filter(|size| *size < limit).chain([limit.min(64 << 20)]);
     for size in sizes {
         let tested = one(kv, &key, size);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a controller is reached through: the module's node, or a software controller in this process.
 
+use crate::dmabuf::{Exported, Import, QueuePart};
 use crate::error::{os, Error, Result};
 use crate::mapping::{Doorbell, Region};
 use std::fmt::Debug;
@@ -33,8 +34,10 @@ pub(crate) struct QueueParts {
 pub(crate) struct BufferParts {
     /// Handle.
     pub handle: u32,
-    /// The data, whole pages.
-    pub data: Arc<Region>,
+    /// The data, whole pages; `None` where only devices reach it.
+    pub data: Option<Arc<Region>>,
+    /// Bytes of the data.
+    pub len: usize,
     /// One `xio_page` for each page of the data, where the client may know them.
     pub table: Option<Arc<Region>>,
     /// Whether it can be written to, by the client and by the controller.
@@ -77,12 +80,20 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn info(&self) -> Result<GetInfo>;
     /// `GET_NAMESPACE`; `None` when there is no such one.
     fn namespace(&self, which: Select) -> Result<Option<GetNamespace>>;
-    /// `QUEUE_CREATE`.
-    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>) -> Result<QueueParts>;
+    /// `QUEUE_CREATE`; `cmb` asks for the submission queue in the controller memory buffer.
+    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>, cmb: bool) -> Result<QueueParts>;
     /// `QUEUE_DESTROY`: when it returns `Ok` the controller does nothing for the queue any more.
     fn destroy_queue(&self, handle: u32) -> Result<()>;
-    /// `BUFFER_ALLOC`.
-    fn alloc_buffer(&self, len: u64) -> Result<BufferParts>;
+    /// `BUFFER_ALLOC`; `cmb` asks for the controller memory buffer.
+    fn alloc_buffer(&self, len: u64, cmb: bool) -> Result<BufferParts>;
+    /// `BUFFER_IMPORT` of whole pages.
+    fn import_buffer(&self, _dmabuf: BorrowedFd<'_>, _import: &Import) -> Result<BufferParts> {
+        Err(os("importing memory", nix::Error::ENOTTY))
+    }
+    /// `QUEUE_EXPORT`.
+    fn export_queue(&self, _handle: u32, _part: QueuePart) -> Result<Exported> {
+        Err(os("exporting a queue", nix::Error::ENOTTY))
+    }
     /// `BUFFER_REGISTER` of whole pages, which the parts then keep.
     fn register_buffer(&self, _memory: Arc<Region>, _writable: bool) -> Result<BufferParts> {
         Err(os("registering memory", nix::Error::ENOTTY))

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use xio_uapi::Page;
 use zerocopy::FromZeros;
 
-/// Memory that commands point at, reached by the controller: allocated by the module, or [registered](crate::Memory).
+/// Memory that commands point at, reached by the controller: allocated by the module, [registered](crate::Memory), or
+/// [imported](crate::Controller::import).
 ///
 /// A `Buffer` is a handle: clones stand for the same memory, and each command in flight keeps one, so that
 /// the memory is freed only when no command uses it any more.
@@ -24,13 +25,14 @@ pub struct Buffer {
 
 /// # Invariants
 ///
-/// `data` is whole pages, and `pages` has the entry of each, or is empty. Only commands that hold a clone make the
-/// controller touch `data`, unless it is `late`. `data` can be written to if `writable`.
+/// `data` is `len` bytes, which are whole pages, and `pages` has the entry of each, or is empty. Only commands that hold a clone
+/// make the controller touch `data`, unless it is `late`. `data` can be written to if `writable`.
 ///
 /// Drop order: the mapping first, since it would fault after the allocation is freed. (Pinned pages stay without it.)
 #[derive(Debug)]
 struct Inner {
-    data: Arc<Region>,
+    data: Option<Arc<Region>>,
+    len: usize,
     pages: Vec<Page>,
     writable: bool,
     /// A command whose end is not known may still touch `data`.
@@ -55,7 +57,7 @@ impl Drop for Allocation {
 impl Buffer {
     /// Takes an allocation; the table, where there is one, is read once, since it does not change.
     pub(crate) fn new(backend: Arc<dyn Backend>, parts: BufferParts) -> Self {
-        let count = parts.table.as_ref().map_or(0, |_| parts.data.len() / PAGE_SIZE);
+        let count = parts.table.as_ref().map_or(0, |_| parts.len / PAGE_SIZE);
         let mut pages = vec![Page::new_zeroed(); count];
         if let Some(table) = parts.table {
             table.read(0, zerocopy::IntoBytes::as_mut_bytes(pages.as_mut_slice()));
@@ -65,6 +67,7 @@ impl Buffer {
         Self {
             inner: Arc::new(Inner {
                 data: parts.data,
+                len: parts.len,
                 pages,
                 writable: parts.writable,
                 late: AtomicBool::new(false),
@@ -77,14 +80,19 @@ impl Buffer {
         Arc::ptr_eq(&self.inner.allocation.backend, backend)
     }
 
-    fn region(&self) -> &Region {
-        &self.inner.data
+    fn region(&self) -> Result<&Region> {
+        self.inner.data.as_deref().ok_or(Error::NotMapped)
     }
 
     /// Size in bytes, a multiple of 4096.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
-        self.region().len()
+        self.inner.len
+    }
+
+    /// Whether this process can reach the bytes; memory of another device may be that device's alone.
+    pub fn is_mapped(&self) -> bool {
+        self.inner.data.is_some()
     }
 
     /// The handle in the ioctl interface.
@@ -109,9 +117,9 @@ impl Buffer {
 
     /// Address of the first byte in this process, for code outside this library (such as a GPU runtime) that
     /// registers the memory. Valid while a clone of the buffer exists; who writes through it sees to it that
-    /// nobody uses [`Buffer::get_mut`] meanwhile.
+    /// nobody uses [`Buffer::get_mut`] meanwhile. Null where the memory [is not mapped](Self::is_mapped).
     pub fn as_ptr(&self) -> *mut u8 {
-        self.region().as_ptr()
+        self.inner.data.as_ref().map_or(std::ptr::null_mut(), |data| data.as_ptr())
     }
 
     /// What commands need to point at each page, as the module tells; nothing where this process might not have direct
@@ -123,23 +131,23 @@ impl Buffer {
     /// Copies from the buffer. When a command in flight writes the same bytes, what is read may be a mixture.
     ///
     /// # Errors
-    /// [`Error::Range`].
+    /// [`Error::Range`], [`Error::NotMapped`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         self.check(offset, to.len())?;
-        self.region().read(offset, to);
+        self.region()?.read(offset, to);
         Ok(())
     }
 
     /// Copies into the buffer. When a command in flight reads the same bytes, it may get a mixture.
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::ReadOnly`].
+    /// [`Error::Range`], [`Error::ReadOnly`], [`Error::NotMapped`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
         if self.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        self.region().write(offset, from);
+        self.region()?.write(offset, from);
         Ok(())
     }
 
@@ -150,14 +158,14 @@ impl Buffer {
             .filter(|inner| inner.writable && !inner.late.load(Ordering::Relaxed))?;
         // SAFETY: this is the only handle and it is borrowed exclusively, so that nothing of this process touches
         // the bytes. A command in flight would hold a clone, so no device does (invariant of Inner).
-        Some(unsafe { inner.data.as_mut_slice() })
+        inner.data.as_ref().map(|data| unsafe { data.as_mut_slice() })
     }
 
     /// The bytes to read, when nothing else can reach them.
     pub fn get(&mut self) -> Option<&[u8]> {
         let inner = Arc::get_mut(&mut self.inner).filter(|inner| !inner.late.load(Ordering::Relaxed))?;
         // SAFETY: as above; memory that may only be read is written by nobody.
-        Some(unsafe { inner.data.as_slice() })
+        inner.data.as_ref().map(|data| unsafe { data.as_slice() })
     }
 
     /// A range for commands; its start must be a multiple of 4.
@@ -243,9 +251,12 @@ impl Slice {
     }
 
     /// Copies the bytes out, as [`Buffer::read`] does.
-    pub fn to_vec(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len as usize];
-        self.buffer.region().read(self.offset, &mut bytes);
-        bytes
+        self.buffer.region()?.read(self.offset, &mut bytes);
+        Ok(bytes)
     }
 }

@@ -135,7 +135,7 @@ impl Operation {
             Self::List { .. } => (uapi::KV_LIST, 0),
             Self::Delete { .. } => (uapi::KV_DELETE, 0),
             Self::Exist { .. } => (uapi::KV_EXIST, 0),
-            Self::Flush => return Err(Error::DirectOnly { op: self.name() }),
+            Self::Flush => (uapi::KV_FLUSH, 0),
         };
         let mut entry = KvEntry::new_zeroed();
         // Both fit: they are bits and codes of one byte each.
@@ -196,8 +196,7 @@ pub struct Completion {
     pub token: Token,
     /// How it ended.
     pub status: Status,
-    /// Whether the same command would fail again (DNR). The kernel does not tell it of its queue: never of a mediated
-    /// command.
+    /// Whether the same command would fail again (DNR).
     pub do_not_retry: bool,
     /// Of Retrieve: true length of the stored value in bytes, also when it is more than the slice holds. It is
     /// meaningless unless `status` is success.
@@ -243,6 +242,6 @@ pub(crate) fn listed(done: &Completion, start: Option<&Key>, into: &Slice) -> Re
         Status::KEY_NOT_FOUND => return Ok(Vec::new()),
         status => check(status, "List", start)?,
     }
-    let keys = list::Keys::new(&into.to_vec()).and_then(Iterator::collect);
+    let keys = list::Keys::new(&into.to_vec()?).and_then(Iterator::collect);
     keys.or_else(|e| protocol(e.to_string()))
 }

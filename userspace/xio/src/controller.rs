@@ -4,6 +4,7 @@
 use crate::backend::{Backend, Select};
 use crate::buffer::Buffer;
 use crate::device::{self, Device};
+use crate::dmabuf::Import;
 use crate::error::{os, Error, Result};
 use crate::info::{Info, Namespace};
 use crate::loopback;
@@ -12,7 +13,7 @@ use crate::memory::Memory;
 use crate::queue::{Queue, QueueOptions, RawQueue};
 use crate::ring::MediatedRing;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -117,13 +118,15 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::QueueEntries`], [`Error::Busy`] while another process has queues or memory,
-    /// [`Error::DirectRefused`], [`Error::NoQueueLeft`], [`Error::Quota`], [`Error::Gone`].
+    /// [`Error::DirectRefused`], [`Error::NoQueueLeft`], [`Error::Quota`], [`Error::Gone`]; with
+    /// [`cmb`](QueueOptions::cmb) [`Error::NoCmb`] and [`Error::CmbFull`].
     pub fn queue(&self, options: QueueOptions) -> Result<Queue> {
         self.check_entries(options.entries)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let event = options.event.then(|| EventFd::from_value_and_flags(0, flags)).transpose();
         let event = event.map_err(|e| os("making an eventfd", e))?;
-        let parts = self.backend.create_queue(options.entries, event.as_ref().map(AsFd::as_fd))?;
+        let event_fd = event.as_ref().map(AsFd::as_fd);
+        let parts = self.backend.create_queue(options.entries, event_fd, options.cmb)?;
         Queue::new(RawQueue::new(self.backend.clone(), parts), event, options)
     }
 
@@ -133,7 +136,7 @@ impl Controller {
     /// Those of [`queue`](Self::queue).
     pub fn raw_queue(&self, entries: u32) -> Result<RawQueue> {
         self.check_entries(entries)?;
-        Ok(RawQueue::new(self.backend.clone(), self.backend.create_queue(entries, None)?))
+        Ok(RawQueue::new(self.backend.clone(), self.backend.create_queue(entries, None, false)?))
     }
 
     /// Commands by way of the kernel. It costs nothing until it is used.
@@ -172,7 +175,27 @@ impl Controller {
     /// [`Error::BufferSize`], [`Error::Quota`], [`Error::Busy`] while another process has direct queues, [`Error::Gone`].
     pub fn alloc(&self, len: usize) -> Result<Buffer> {
         self.check_len(len as u64)?;
-        Ok(Buffer::new(self.backend.clone(), self.backend.alloc_buffer(len as u64)?))
+        Ok(Buffer::new(self.backend.clone(), self.backend.alloc_buffer(len as u64, false)?))
+    }
+
+    /// The same in the controller memory buffer: values do not cross the bus a second time, but this process reads and writes
+    /// them slowly.
+    ///
+    /// # Errors
+    /// Those of [`alloc`](Self::alloc), [`Error::NoCmb`], [`Error::CmbFull`].
+    pub fn alloc_cmb(&self, len: usize) -> Result<Buffer> {
+        self.check_len(len as u64)?;
+        Ok(Buffer::new(self.backend.clone(), self.backend.alloc_buffer(len as u64, true)?))
+    }
+
+    /// Makes a buffer of a dma-buf, such as memory of a GPU, which may be closed afterwards. The memory stays where it is until
+    /// the buffer is freed.
+    ///
+    /// # Errors
+    /// Those of [`alloc`](Self::alloc), [`Error::NotPeer`], or what the exporting driver says.
+    pub fn import(&self, dmabuf: BorrowedFd<'_>, import: &Import) -> Result<Buffer> {
+        self.check_len(import.len as u64)?;
+        Ok(Buffer::new(self.backend.clone(), self.backend.import_buffer(dmabuf, import)?))
     }
 
     /// Makes a buffer of this process' own memory. Its pages are pinned until the buffer is freed, and count against

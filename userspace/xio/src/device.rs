@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "ioctl takes a pointer")]
 
 use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
+use crate::dmabuf::{Exported, Import, QueuePart};
 use crate::error::{os, Error, Result};
 use crate::info::Unconfined;
 use crate::mapping::{Doorbell, Region};
@@ -11,7 +12,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{getrlimit, Resource};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,7 +112,8 @@ impl Device {
         }
         Ok(BufferParts {
             handle: made.handle,
-            data: self.map(made.data_offset, made.len, true, "mapping a buffer")?,
+            data: Some(self.map(made.data_offset, made.len, true, "mapping a buffer")?),
+            len: made.len as usize,
             table: self.map_table(made.table_offset, made.table_len)?,
             writable: true,
         })
@@ -138,6 +140,28 @@ impl Device {
                 reason: "the module does not register memory: update the module".into(),
             },
             errno => self.refused("registering memory", errno),
+        }
+    }
+
+    /// Why controller memory could not be had, if it was asked for.
+    fn cmb_error(&self, cmb: bool, what: &'static str, errno: Errno) -> Option<Error> {
+        match errno {
+            Errno::EOPNOTSUPP if cmb => Some(Error::NoCmb { what }),
+            Errno::ENOSPC if cmb => {
+                let info = self.info().ok()?;
+                let (free, size) = (info.cmb_free, info.cmb_size);
+                Some(Error::CmbFull { free, size })
+            }
+            _ => None,
+        }
+    }
+
+    /// Why memory could not be imported.
+    fn import_error(&self, errno: Errno) -> Error {
+        match errno {
+            Errno::EREMOTEIO => Error::NotPeer,
+            Errno::ESTALE => Error::TakenBack,
+            errno => self.refused("importing memory", errno),
         }
     }
 
@@ -191,12 +215,18 @@ impl Backend for Device {
         }
     }
 
-    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>) -> Result<QueueParts> {
+    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>, cmb: bool) -> Result<QueueParts> {
         let mut made = uapi::QueueCreate::new_zeroed();
         made.size = uapi::QueueCreate::LAYOUT.size as u32;
         made.entries = entries;
         made.eventfd = event.map_or(uapi::NO_EVENTFD, |fd| fd.as_raw_fd());
-        self.request(&mut made).map_err(|e| self.refused("making a queue", e))?;
+        made.flags = if cmb { uapi::QUEUE_SQ_CMB } else { 0 };
+        self.request(&mut made).map_err(|e| {
+            // The same errno says that there is no queue left.
+            let full = e != Errno::ENOSPC || self.info().is_ok_and(|i| u64::from(entries) * 64 > i.cmb_free);
+            self.cmb_error(cmb && full, "submission queues", e)
+                .unwrap_or_else(|| self.refused("making a queue", e))
+        })?;
         self.map_queue(&made).inspect_err(|_| {
             // The first error is the one to report; what is left goes with the file.
             let _ = self.destroy_queue(made.handle);
@@ -213,10 +243,13 @@ impl Backend for Device {
         }
     }
 
-    fn alloc_buffer(&self, len: u64) -> Result<BufferParts> {
+    fn alloc_buffer(&self, len: u64, cmb: bool) -> Result<BufferParts> {
         let mut made = uapi::BufferAlloc::new_zeroed();
         (made.size, made.len) = (uapi::BufferAlloc::LAYOUT.size as u32, len);
-        self.request(&mut made).map_err(|e| self.refused("allocating a buffer", e))?;
+        made.flags = if cmb { uapi::BUFFER_CMB } else { 0 };
+        self.request(&mut made).map_err(|e| {
+            self.cmb_error(cmb, "values", e).unwrap_or_else(|| self.refused("allocating a buffer", e))
+        })?;
         self.map_buffer(&made).inspect_err(|_| {
             // As above.
             let _ = self.free_buffer(made.handle);
@@ -238,7 +271,41 @@ impl Backend for Device {
             // As above.
             let _ = self.free_buffer(made.handle);
         })?;
-        Ok(BufferParts { handle: made.handle, data: memory, table, writable })
+        let len = memory.len();
+        Ok(BufferParts { handle: made.handle, data: Some(memory), len, table, writable })
+    }
+
+    fn import_buffer(&self, dmabuf: BorrowedFd<'_>, import: &Import) -> Result<BufferParts> {
+        let mut made = uapi::BufferImport::new_zeroed();
+        made.size = uapi::BufferImport::LAYOUT.size as u32;
+        made.flags = if import.read_only { uapi::BUFFER_READ_ONLY } else { 0 };
+        made.flags |= if import.require_peer { uapi::BUFFER_REQUIRE_P2P } else { 0 };
+        made.fd = dmabuf.as_raw_fd();
+        (made.offset, made.len) = (import.offset, import.len as u64);
+        self.request(&mut made).map_err(|e| self.import_error(e))?;
+        let table = self.map_table(made.table_offset, made.table_len).inspect_err(|_| {
+            // As above.
+            let _ = self.free_buffer(made.handle);
+        })?;
+        // Not every exporter lets a processor see its memory.
+        let data = Region::of_file(dmabuf, import.offset, import.len, !import.read_only, "mapping a dma-buf");
+        Ok(BufferParts {
+            handle: made.handle,
+            data: data.ok().map(Arc::new),
+            len: import.len,
+            table,
+            writable: !import.read_only,
+        })
+    }
+
+    fn export_queue(&self, handle: u32, part: QueuePart) -> Result<Exported> {
+        let mut made = uapi::QueueExport::new_zeroed();
+        (made.size, made.handle) = (uapi::QueueExport::LAYOUT.size as u32, handle);
+        made.part = part.raw();
+        self.request(&mut made).map_err(|e| self.refused("exporting a queue", e))?;
+        // SAFETY: the module just made it for this process, and nothing else knows it.
+        let dmabuf = unsafe { OwnedFd::from_raw_fd(made.fd) };
+        Ok(Exported { dmabuf, len: made.len, at: made.in_page })
     }
 
     fn submit(&self, entries: &mut [uapi::KvEntry], timeout: Duration) -> nix::Result<()> {

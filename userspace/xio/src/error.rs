@@ -66,12 +66,6 @@ pub enum Error {
     /// The module has no mediated path.
     #[error("the module does not submit commands for its clients: update it, or use the direct path")]
     NoMediated,
-    /// A command that the kernel does not submit.
-    #[error("{op}: the kernel does not submit this command: use the direct path")]
-    DirectOnly {
-        /// The command.
-        op: &'static str,
-    },
     /// There can be no io_uring.
     #[error(
         "no io_uring can be made ({source}): kernel.io_uring_disabled or a filter of system calls may forbid it; batches \
@@ -149,6 +143,31 @@ pub enum Error {
     /// The buffer is of memory that may only be read.
     #[error("the buffer is read-only: values can be stored from it, but nothing can be written or retrieved into it")]
     ReadOnly,
+    /// The buffer is another device's memory.
+    #[error("this process can not reach the buffer's memory: it is another device's")]
+    NotMapped,
+    /// The buffer's memory is no more.
+    #[error("the buffer's memory was taken back by the driver it was imported from: free the buffer and import it anew")]
+    TakenBack,
+    /// Memory is reached only by way of the system's.
+    #[error(
+        "the memory would be moved to the system's, and memory reached from device to device was asked for: the exporting          device and the controller have no peer-to-peer path (same root complex, ACS, large BAR)"
+    )]
+    NotPeer,
+    /// There is no controller memory buffer for it.
+    #[error("the controller has no memory buffer for {what}: use other memory")]
+    NoCmb {
+        /// What for.
+        what: &'static str,
+    },
+    /// The controller memory buffer is full.
+    #[error("the controller memory buffer has not enough left: {free} of {size} bytes are free: free some, or use other memory")]
+    CmbFull {
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that there are.
+        size: u64,
+    },
     /// A direct queue can not use the buffer.
     #[error(
         "the buffer was made while this process might not have direct queues, so its addresses are not known: make it anew"

@@ -148,6 +148,19 @@ impl fmt::Display for Direct {
     }
 }
 
+/// A controller memory buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cmb {
+    /// Bytes.
+    pub size: u64,
+    /// Bytes that nobody uses.
+    pub free: u64,
+    /// Submission queues can be in it.
+    pub queues: bool,
+    /// Values can be in it.
+    pub values: bool,
+}
+
 /// A controller.
 #[derive(Clone, Debug)]
 pub struct Info {
@@ -243,6 +256,17 @@ impl Info {
     /// Bytes that one command can move, `None` when the controller states no limit.
     pub fn max_transfer(&self) -> Option<u64> {
         (self.raw.max_transfer != 0).then_some(self.raw.max_transfer)
+    }
+
+    /// The controller memory buffer, if it has one that can be used.
+    pub fn cmb(&self) -> Option<Cmb> {
+        let raw = &self.raw;
+        (raw.cmb_size != 0).then_some(Cmb {
+            size: raw.cmb_size,
+            free: raw.cmb_free,
+            queues: raw.cmb & uapi::CMB_SQ != 0,
+            values: raw.cmb & uapi::CMB_DATA != 0,
+        })
     }
 
     /// Largest buffer in bytes.

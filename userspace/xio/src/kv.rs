@@ -3,6 +3,7 @@
 
 use crate::buffer::{Buffer, Slice};
 use crate::controller::Controller;
+use crate::dmabuf::{system_dmabuf, Import};
 use crate::error::{protocol, Error, Result};
 use crate::info::Namespace;
 use crate::list::Pages;
@@ -12,6 +13,7 @@ use crate::queue::{Queue, QueueOptions};
 use crate::way::Way;
 use nvme_kv::kv::{RetrieveOptions, StoreOptions};
 use nvme_kv::{Key, Status};
+use std::os::fd::AsFd;
 
 /// Smallest buffer: most values fit, and a list has many keys.
 const SMALLEST: u64 = 64 << 10;
@@ -59,7 +61,7 @@ impl Kv {
     ///
     /// # Errors
     /// Those of [`Controller::namespace`]; on the direct path those of [`Controller::queue`], on the mediated one those of
-    /// [`Controller::mediated_queue`], and of [`Controller::alloc`] or [`Controller::register`].
+    /// [`Controller::mediated_queue`], and those of getting memory of the kind.
     pub fn with_options(
         controller: &Controller,
         nsid: Option<u32>,
@@ -82,6 +84,11 @@ impl Kv {
     /// The path in use: direct or mediated.
     pub const fn path(&self) -> Path {
         self.queue.path()
+    }
+
+    /// The memory in use.
+    pub const fn memory(&self) -> MemoryKind {
+        self.memory
     }
 
     /// The namespace, as it was when it was opened.
@@ -173,7 +180,7 @@ impl Kv {
         Pages::new(self, start)
     }
 
-    /// Makes durable what was stored. Only on the direct path.
+    /// Makes durable what was stored.
     ///
     /// # Errors
     /// Those of [`Queue::flush`].
@@ -207,7 +214,10 @@ impl Kv {
         let rounded = len.max(SMALLEST).next_power_of_two().min(limit).max(len);
         let mut allocated = self.allocate(rounded);
         for len in [rounded, len.max(1)] {
-            if !matches!(allocated, Err(Error::Quota { .. } | Error::MemoryLock { .. })) {
+            if !matches!(
+                allocated,
+                Err(Error::Quota { .. } | Error::MemoryLock { .. } | Error::CmbFull { .. })
+            ) {
                 break;
             }
             // What is left of the limit may be enough without the old one, or for no more than is needed.
@@ -224,6 +234,12 @@ impl Kv {
         match self.memory {
             MemoryKind::Coherent => self.controller.alloc(len),
             MemoryKind::Pinned => self.controller.register(Memory::new(len)?),
+            MemoryKind::Cmb => self.controller.alloc_cmb(len),
+            MemoryKind::Dmabuf => {
+                let len = len.next_multiple_of(nvme_kv::PAGE_SIZE);
+                let dmabuf = system_dmabuf(len)?;
+                self.controller.import(dmabuf.as_fd(), &Import { len, ..Import::default() })
+            }
         }
     }
 }

@@ -9,7 +9,8 @@
 //! * [`Kv`]: values in ordinary memory, one call at a time. The place to start.
 //! * [`Queue`]: blocking calls, and submit and poll with many commands in flight.
 //! * [`MediatedQueue`]: blocking calls and batches by way of the kernel; [`MediatedRing`]: submit and poll.
-//! * [`Buffer`], [`Slice`]: memory that commands point at: of the module, or [`Memory`] of this process.
+//! * [`Buffer`], [`Slice`]: memory that commands point at: of the module, [`Memory`] of this process, the controller's own, or
+//!   what another device has, [imported](Controller::import).
 //! * [`gpu`]: kernels that store and retrieve by themselves.
 //! * [`RawQueue`]: a queue for code outside this library.
 //! * [`Error`]: says which limit was hit and what to do.
@@ -34,6 +35,7 @@ mod buffer;
 mod command;
 mod controller;
 mod device;
+mod dmabuf;
 mod error;
 pub mod gpu;
 mod info;
@@ -52,8 +54,9 @@ mod way;
 pub use buffer::{Buffer, Slice};
 pub use command::{Completion, Operation, Token};
 pub use controller::Controller;
+pub use dmabuf::{system_dmabuf, Exported, Import, QueuePart};
 pub use error::{Error, LimitBy, Result};
-pub use info::{Direct, Info, Iommu, Namespace, Unconfined};
+pub use info::{Cmb, Direct, Info, Iommu, Namespace, Unconfined};
 pub use kv::{Kv, KvOptions};
 pub use list::Pages;
 pub use mediated::MediatedQueue;

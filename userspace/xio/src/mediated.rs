@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nvme_kv::Status;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use xio_uapi::KvEntry;
+use xio_uapi::{self as uapi, KvEntry};
 
 /// For how long calls wait unless told otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ impl MediatedQueue {
     /// # Errors
     /// Errors about keys, sizes and buffers (then nothing was submitted); [`Error::Busy`] while another process has direct
     /// queues, [`Error::NoQueueLeft`], [`Error::TooManyCalls`], [`Error::Timeout`], [`Error::Interrupted`],
-    /// [`Error::NotStarted`], [`Error::Gone`], [`Error::BufferGone`], [`Error::DirectOnly`].
+    /// [`Error::NotStarted`], [`Error::Gone`], [`Error::BufferGone`], [`Error::TakenBack`].
     pub fn execute(&mut self, namespace: &Namespace, operation: Operation) -> Result<Completion> {
         let mut results = self.execute_batch(namespace, std::slice::from_ref(&operation));
         // As many results as operations.
@@ -66,7 +66,7 @@ impl MediatedQueue {
     ) -> Vec<Result<Completion>> {
         let until = Instant::now() + self.timeout.min(FOREVER);
         let (mut results, mut ended) = (Vec::with_capacity(operations.len()), false);
-        for operations in operations.chunks(xio_uapi::MAX_SUBMIT as usize) {
+        for operations in operations.chunks(uapi::MAX_SUBMIT as usize) {
             let left = until.saturating_duration_since(Instant::now());
             if ended || left.is_zero() {
                 results.extend(operations.iter().map(|o| Err(Error::NotStarted { what: o.name() })));
@@ -139,15 +139,16 @@ pub(crate) fn answer(
 ) -> Result<Completion> {
     match Errno::from_raw(entry.error.wrapping_neg()) {
         _ if entry.error == 0 => {
-            // The kernel passes on the 11 bits of type and code.
-            let status = Status::from_bits(entry.status as u16);
-            Ok(Completion { token, status, do_not_retry: false, value_len: entry.value_len })
+            let do_not_retry = entry.status & uapi::KV_STATUS_DNR != 0;
+            let status = Status::from_bits((entry.status & !uapi::KV_STATUS_DNR) as u16);
+            Ok(Completion { token, status, do_not_retry, value_len: entry.value_len })
         }
         Errno::ECANCELED => Err(Error::NotStarted { what }),
         Errno::ETIMEDOUT => Err(Error::Timeout { what, after }),
         Errno::EINTR => Err(Error::Interrupted { what }),
         Errno::EACCES => Err(Error::ReadOnly),
         Errno::ENOENT => Err(Error::BufferGone),
+        Errno::ESTALE => Err(Error::TakenBack),
         errno => Err(os(what, errno)),
     }
 }

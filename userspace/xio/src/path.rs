@@ -35,6 +35,11 @@ pub enum MemoryKind {
     /// Of this process, registered and pinned: [`Controller::register`](crate::Controller::register). It counts against
     /// RLIMIT_MEMLOCK.
     Pinned,
+    /// In the controller memory buffer, if it has one: [`Controller::alloc_cmb`](crate::Controller::alloc_cmb).
+    Cmb,
+    /// An imported dma-buf of the system's memory: [`system_dmabuf`](crate::system_dmabuf) and
+    /// [`Controller::import`](crate::Controller::import).
+    Dmabuf,
 }
 
 impl fmt::Display for MemoryKind {
@@ -42,6 +47,8 @@ impl fmt::Display for MemoryKind {
         f.pad(match self {
             Self::Coherent => "coherent",
             Self::Pinned => "pinned",
+            Self::Cmb => "cmb",
+            Self::Dmabuf => "dmabuf",
         })
     }
 }

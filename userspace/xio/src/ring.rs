@@ -88,7 +88,7 @@ impl MediatedRing {
     /// Submits a command; [`ring`](Self::ring) lets the kernel know.
     ///
     /// # Errors
-    /// [`Error::QueueFull`] when results must be taken first, [`Error::DirectOnly`], and errors about keys, sizes and buffers.
+    /// [`Error::QueueFull`] when results must be taken first, and errors about keys, sizes and buffers.
     pub fn submit(&mut self, namespace: &Namespace, operation: Operation) -> Result<Token> {
         let entry = check(&self.backend, namespace, &operation)?;
         if self.free() == 0 {

@@ -127,7 +127,7 @@ impl Backend for Nobody {
         Err(Error::Gone)
     }
 
-    fn create_queue(&self, _entries: u32, _event: Option<BorrowedFd<'_>>) -> Result<QueueParts> {
+    fn create_queue(&self, _entries: u32, _event: Option<BorrowedFd<'_>>, _cmb: bool) -> Result<QueueParts> {
         Err(Error::Gone)
     }
 
@@ -135,7 +135,7 @@ impl Backend for Nobody {
         Ok(())
     }
 
-    fn alloc_buffer(&self, _len: u64) -> Result<BufferParts> {
+    fn alloc_buffer(&self, _len: u64, _cmb: bool) -> Result<BufferParts> {
         Err(Error::Gone)
     }
 

@@ -145,6 +145,9 @@ impl Loopback {
         for (index, cqe) in queue.reap(call) {
             let Some(entry) = entries.get_mut(index) else { continue };
             (entry.error, entry.status) = (0, cqe.status().bits().into());
+            if cqe.dnr() && entry.status != 0 {
+                entry.status |= uapi::KV_STATUS_DNR;
+            }
             let retrieved = u32::from(entry.op) == uapi::KV_RETRIEVE && cqe.status().is_success();
             entry.value_len = if retrieved { cqe.dw0.get() } else { 0 };
         }
@@ -280,6 +283,7 @@ fn parse(
         }
         (uapi::KV_LIST, start) => Command::List { start, len, data },
         (uapi::KV_DELETE, Some(key)) => Command::Delete { key },
+        (uapi::KV_FLUSH, None) => Command::Flush,
         (uapi::KV_EXIST, Some(key)) => Command::Exist { key },
         _ => return Err(Errno::EINVAL),
     };

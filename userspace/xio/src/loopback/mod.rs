@@ -13,6 +13,7 @@ mod poller;
 
 use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::controller::Controller;
+use crate::dmabuf::Import;
 use crate::error::{os, Error, Result};
 use crate::info::{Iommu, Unconfined};
 use crate::mapping::{Doorbell, Region};
@@ -156,7 +157,7 @@ impl Loopback {
         state.last_buffer += 1;
         let handle = state.last_buffer;
         state.buffers.insert(handle, Arc::new(allocation));
-        Ok(BufferParts { handle, data: memory, table, writable })
+        Ok(BufferParts { handle, len: memory.len(), data: Some(memory), table, writable })
     }
 
     /// Makes a queue pair in the controller; its identifier and memory.
@@ -262,7 +263,10 @@ impl Backend for Loopback {
         nsid.map(|nsid| namespace(nsid, &driver.namespace(nsid)?)).transpose()
     }
 
-    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>) -> Result<QueueParts> {
+    fn create_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>, cmb: bool) -> Result<QueueParts> {
+        if cmb {
+            return Err(Error::NoCmb { what: "submission queues" });
+        }
         self.admit_direct()?;
         let mut state = self.state()?;
         let vector = |qid| {
@@ -301,13 +305,22 @@ impl Backend for Loopback {
         Ok(())
     }
 
-    fn alloc_buffer(&self, len: u64) -> Result<BufferParts> {
+    fn alloc_buffer(&self, len: u64, cmb: bool) -> Result<BufferParts> {
+        if cmb {
+            return Err(Error::NoCmb { what: "values" });
+        }
         let len = usize::try_from(len).map_err(|_| os("allocating a buffer", nix::Error::EOVERFLOW))?;
         self.add_buffer(Arc::new(Region::anonymous(len.next_multiple_of(PAGE_SIZE))?), true)
     }
 
     fn register_buffer(&self, memory: Arc<Region>, writable: bool) -> Result<BufferParts> {
         self.add_buffer(memory, writable)
+    }
+
+    fn import_buffer(&self, dmabuf: BorrowedFd<'_>, import: &Import) -> Result<BufferParts> {
+        let Import { offset, len, read_only, .. } = *import;
+        let memory = Region::of_file(dmabuf, offset, len, !read_only, "mapping a dma-buf")?;
+        self.add_buffer(Arc::new(memory), !read_only)
     }
 
     fn submit(&self, entries: &mut [uapi::KvEntry], timeout: Duration) -> nix::Result<()> {

@@ -89,7 +89,7 @@ macro_rules! blocking_calls {
             /// Makes durable what was completed before.
             ///
             /// # Errors
-            /// [`Unsupported`](crate::Error::Unsupported), [`DirectOnly`](crate::Error::DirectOnly).
+            /// [`Unsupported`](crate::Error::Unsupported).
             pub fn flush(&mut self, ns: &$crate::Namespace) -> $crate::Result<()> {
                 $crate::command::check(self.execute(ns, $crate::Operation::Flush)?.status, "Flush", None)
             }

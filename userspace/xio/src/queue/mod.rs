@@ -37,6 +37,8 @@ pub struct QueueOptions {
     pub entries: u32,
     /// Make an eventfd that is signalled for each completion, see [`Queue::wait_event`]. It costs an interrupt each.
     pub event: bool,
+    /// Put the submission queue into the controller memory buffer: the controller fetches commands from its own memory.
+    pub cmb: bool,
     /// How the blocking calls wait.
     pub wait: Wait,
     /// For how long the blocking calls wait.
@@ -45,7 +47,7 @@ pub struct QueueOptions {
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        Self { entries: 64, event: false, wait: Wait::Spin, timeout: Duration::from_secs(30) }
+        Self { entries: 64, event: false, cmb: false, wait: Wait::Spin, timeout: Duration::from_secs(30) }
     }
 }
 

@@ -2,6 +2,7 @@
 //! A queue pair without anything that drives it.
 
 use crate::backend::{Backend, QueueParts};
+use crate::dmabuf::{Exported, QueuePart};
 use crate::error::{Error, Result};
 use crate::mapping::Doorbell;
 use nvme_kv::{Cqe, Sqe};
@@ -57,6 +58,15 @@ impl RawQueue {
     /// The completion queue's head doorbell.
     pub fn cq_doorbell_ptr(&self) -> *mut u32 {
         self.parts.cq_doorbell.as_ptr()
+    }
+
+    /// Makes a dma-buf of a part, for the driver of another device to import: where a GPU can not map the doorbells by their
+    /// address in this process, its driver can by this. It is revoked when the queue goes.
+    ///
+    /// # Errors
+    /// When the module or the kernel has no exports.
+    pub fn export(&self, part: QueuePart) -> Result<Exported> {
+        self.backend.export_queue(self.parts.handle, part)
     }
 
     /// Deletes the queue. When it returns `Ok` the controller does nothing for it any more.

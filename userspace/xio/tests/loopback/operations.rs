@@ -3,7 +3,7 @@
 
 use crate::common::{controller, controller_with, every_way, key, numbered, pattern, queue};
 use xio::loopback::{Config, NamespaceConfig};
-use xio::{Condition, Controller, Error, Key, Path, RetrieveOptions, StoreOptions};
+use xio::{Condition, Controller, Error, Key, RetrieveOptions, StoreOptions};
 
 const IF_ABSENT: StoreOptions = StoreOptions { condition: Condition::IfAbsent, no_compress: false };
 const IF_EXISTS: StoreOptions = StoreOptions { condition: Condition::IfExists, no_compress: false };
@@ -19,10 +19,7 @@ fn a_value_is_stored_replaced_found_and_deleted() {
         assert!(kv.exist(&k).unwrap());
         assert_eq!(kv.retrieve(&k).unwrap(), b"the second");
         assert_eq!(kv.retrieve_with(&k, RetrieveOptions { raw: true }).unwrap(), b"the second");
-        match kv.path() {
-            Path::Direct => kv.flush().unwrap(),
-            _ => assert!(matches!(kv.flush(), Err(Error::DirectOnly { op: "Flush" }))),
-        }
+        kv.flush().unwrap();
         kv.delete(&k).unwrap();
         assert!(!kv.exist(&k).unwrap());
         assert!(matches!(kv.retrieve(&k), Err(Error::NotFound { key }) if key == k));

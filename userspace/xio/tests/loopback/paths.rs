@@ -2,11 +2,14 @@
 //! Which path is taken, what the mediated one is like, and memory of this process' own.
 
 use crate::common::{controller, key, numbered, options, pattern, queue, PATIENCE};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use xio::loopback::{self, Config, Surroundings};
 use xio::{
-    Condition, Controller, Error, Kv, KvOptions, LimitBy, Memory, MemoryKind, Namespace, Operation, Path,
-    Result, RetrieveOptions, Status, StoreOptions,
+    Condition, Controller, Error, Import, Kv, KvOptions, LimitBy, Memory, MemoryKind, Namespace, Operation,
+    Path, Result, RetrieveOptions, Status, StoreOptions,
 };
 
 fn open(controller: &Controller, path: Path) -> Result<Kv> {
@@ -120,7 +123,7 @@ fn a_wrong_operation_of_a_batch_does_not_stop_the_others() {
     assert!(results[0].as_ref().unwrap().status.is_success());
     assert!(matches!(results[1], Err(Error::ForeignBuffer)));
     assert!(matches!(results[2], Err(Error::ListTooSmall { .. })));
-    assert!(matches!(results[3], Err(Error::DirectOnly { .. })));
+    assert!(results[3].as_ref().unwrap().status.is_success());
     assert_eq!(results[4].as_ref().unwrap().status, Status::KEY_NOT_FOUND);
 }
 
@@ -241,4 +244,38 @@ fn registered_memory_has_the_limits_of_buffers() {
     let mut kv = Kv::with_options(&controller, None, pinned).unwrap();
     let error = kv.store(&key("k"), &[0; 8193], StoreOptions::default()).unwrap_err();
     assert!(matches!(error, Error::ValueTooLarge { by: LimitBy::Controller, .. }));
+}
+
+/// A file in memory stands for the dma-buf here: what matters is what the buffer is like.
+#[test]
+fn imported_memory_is_a_buffer_that_the_file_shows() {
+    let (controller, _) = loopback::start(Config::default()).unwrap();
+    let file = nix::sys::memfd::memfd_create(c"shared", nix::sys::memfd::MFdFlags::empty()).unwrap();
+    let mut file = std::fs::File::from(file);
+    file.write_all(&pattern(3, 16 << 10)).unwrap();
+    let import = Import { offset: 4096, len: 8192, ..Import::default() };
+    let (mut queue, ns) = queue(&controller, 4);
+    let buffer = controller.import(file.as_fd(), &import).unwrap();
+    assert!(buffer.is_mapped() && !buffer.is_read_only() && buffer.len() == 8192);
+    queue.store(&ns, &key("k"), &buffer.slice(4..5000).unwrap(), StoreOptions::default()).unwrap();
+    let back = queue.retrieve(&ns, &key("k"), &buffer.slice(0..).unwrap(), RetrieveOptions::default());
+    assert_eq!(back.unwrap(), 4996);
+    let mut seen = vec![0; 16 << 10];
+    file.read_exact_at(&mut seen, 0).unwrap();
+    assert_eq!(seen[4096..4096 + 4996], pattern(3, 16 << 10)[4100..4100 + 4996]);
+    assert_eq!(seen[..4096], pattern(3, 16 << 10)[..4096]);
+    let fixed = controller.import(file.as_fd(), &Import { read_only: true, ..import }).unwrap();
+    assert!(matches!(fixed.write(0, &[1]), Err(Error::ReadOnly)));
+    let none = controller.import(file.as_fd(), &Import { len: 0, ..import });
+    assert!(matches!(none, Err(Error::BufferSize { .. })));
+}
+
+#[test]
+fn no_controller_memory_buffer_says_so() {
+    let (controller, _) = loopback::start(Config::default()).unwrap();
+    assert_eq!(controller.info().unwrap().cmb(), None);
+    let error = controller.alloc_cmb(4096).unwrap_err();
+    assert!(matches!(error, Error::NoCmb { .. }) && error.to_string().contains("values"), "{error}");
+    let error = controller.queue(xio::QueueOptions { cmb: true, ..options(4) }).unwrap_err();
+    assert!(error.to_string().contains("submission queues"), "{error}");
 }

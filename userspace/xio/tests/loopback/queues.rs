@@ -146,7 +146,7 @@ fn several_threads_with_a_queue_each() {
                 buffer.write(slice.offset(), &vec![0; value.len()]).unwrap();
                 let len = queue.retrieve(&ns, &k, &slice, Default::default()).unwrap();
                 assert_eq!(len as usize, value.len());
-                assert!(slice.to_vec() == value);
+                assert!(slice.to_vec().unwrap() == value);
             }
         }
     };

@@ -53,7 +53,7 @@ fn ranges_at_list_page_boundaries_of_a_buffer() {
                 buffer.write(from, &vec![0xaa; value.len()]).unwrap();
                 let len = queue.retrieve(&ns, &key("v"), &slice, RetrieveOptions::default()).unwrap();
                 assert_eq!(len as usize, value.len());
-                assert!(slice.to_vec() == *value, "{from}..{to}");
+                assert!(slice.to_vec().unwrap() == *value, "{from}..{to}");
             }
         }
     }
@@ -73,7 +73,7 @@ fn nothing_beside_the_range_is_written() {
     let into = buffer.slice(36..12_000).unwrap();
     assert_eq!(queue.retrieve(&ns, &key("v"), &into, RetrieveOptions::default()).unwrap(), 9001);
     expected[36..36 + 9001].copy_from_slice(&value);
-    assert!(buffer.slice(..).unwrap().to_vec() == expected);
+    assert!(buffer.slice(..).unwrap().to_vec().unwrap() == expected);
 }
 
 #[test]
