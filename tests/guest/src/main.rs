@@ -16,6 +16,7 @@ mod fakegpu;
 mod fs;
 mod host;
 mod kernel;
+mod memory;
 mod passthrough;
 mod pci;
 mod raw;

@@ -72,13 +72,24 @@ impl Node {
 
     /// `mmap` with any protection and flags.
     pub fn map_with(&self, offset: u64, len: usize, protection: i32, flags: i32) -> Result<Mapping, Errno> {
-        let (fd, offset) = (self.0.as_raw_fd(), offset as libc::off_t);
-        // SAFETY: A new mapping at an address of the kernel's choice.
-        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) };
-        match NonNull::new(ptr.cast::<u8>()) {
-            Some(start) if ptr != libc::MAP_FAILED => Ok(Mapping { ptr: start, len }),
-            _ => Err(Errno::last()),
-        }
+        map_file(&self.0, offset, len, protection, flags)
+    }
+}
+
+/// `mmap` of any file.
+pub fn map_file(
+    file: &impl AsRawFd,
+    offset: u64,
+    len: usize,
+    protection: i32,
+    flags: i32,
+) -> Result<Mapping, Errno> {
+    let (fd, offset) = (file.as_raw_fd(), offset as libc::off_t);
+    // SAFETY: A new mapping at an address of the kernel's choice.
+    let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) };
+    match NonNull::new(ptr.cast::<u8>()) {
+        Some(start) if ptr != libc::MAP_FAILED => Ok(Mapping { ptr: start, len }),
+        _ => Err(Errno::last()),
     }
 }
 

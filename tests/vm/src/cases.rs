@@ -111,6 +111,26 @@ pub const CASES: &[Case] = &[
     case("mediated-virtio", "mediated,iommu", || {
         Machine::new().iommu(Iommu::Virtio).cmdline(ACCEPT).controller(&[]).timeout(300)
     }),
+    case("share", "share,iommu", || {
+        Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&[]).timeout(400)
+    }),
+    case("share-virtio", "share,iommu,as-ram", || {
+        Machine::new().iommu(Iommu::Virtio).cmdline(ACCEPT).fake_gpu().controller(&[]).timeout(400)
+    }),
+    case("share-no-iommu", "share", || Machine::new().fake_gpu().controller(&[]).timeout(400)),
+    case("peer", "peer", || {
+        Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&["--dstrd", "10"]).timeout(300)
+    }),
+    case("peer-contiguous", "peer,contiguous", || {
+        Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&["--contiguous-queues"]).timeout(300)
+    }),
+    case("cmb", "cmb,iommu", || {
+        Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&["--cmb", "4M"]).timeout(300)
+    }),
+    case("cmb-no-iommu", "cmb", || Machine::new().controller(&["--cmb", "4M"]).timeout(300)),
+    case("trust", "trust", || {
+        Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&["--cmb", "4M"]).timeout(600)
+    }),
     case("mediated-small", "mediated-small", || {
         let limits = "--max-queue-entries 16 --mdts 3 --max-queues 1";
         Machine::new().controller(&limits.split(' ').collect::<Vec<_>>())

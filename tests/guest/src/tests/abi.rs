@@ -132,12 +132,12 @@ fn fields() -> Result<()> {
     expect("flags", node.request(&mut GetNamespace { flags: 1 << 31, ..sized() }), Errno::EINVAL)?;
     expect(
         "flags",
-        node.request(&mut QueueCreate { flags: 2, entries: 8, eventfd: -1, ..sized() }),
+        node.request(&mut QueueCreate { flags: 8, entries: 8, eventfd: -1, ..sized() }),
         Errno::EINVAL,
     )?;
-    expect("flags", node.request(&mut BufferAlloc { flags: 4, len: 4096, ..sized() }), Errno::EINVAL)?;
+    expect("flags", node.request(&mut BufferAlloc { flags: 1, len: 4096, ..sized() }), Errno::EINVAL)?;
     let mut queue = QueueCreate { entries: 8, eventfd: -1, ..sized() };
-    queue.reserved[7] = 1;
+    queue.reserved[1] = 1;
     expect("reserved", node.request(&mut queue), Errno::EINVAL)?;
     let mut buffer = BufferAlloc { len: 4096, ..sized() };
     buffer.reserved[0] = 1;
@@ -159,6 +159,11 @@ fn limits() -> Result<()> {
     for len in [0, info.max_buffer + 1, u64::MAX] {
         expect(&format!("{len} bytes"), node.buffer_alloc(len), Errno::EINVAL)?;
     }
+    let mut cmb = BufferAlloc { len: 4096, flags: xio_uapi::BUFFER_CMB, ..sized() };
+    expect("memory that the controller has not", node.request(&mut cmb), Errno::EOPNOTSUPP)?;
+    let flags = xio_uapi::QUEUE_SQ_CMB;
+    let mut cmb = QueueCreate { entries: 8, flags, eventfd: xio_uapi::NO_EVENTFD, ..sized() };
+    expect("a queue in it", node.request(&mut cmb), Errno::EOPNOTSUPP)?;
     expect("eventfd that is not open", node.queue_create(8, 999), Errno::EBADF)?;
     expect("eventfd below -1", node.queue_create(8, -2), Errno::EBADF)?;
     expect(

@@ -100,14 +100,17 @@ fn open_at(node: &str, nsid: Option<u32>, way: &[&str]) -> Result<Kv> {
 fn options(controller: &Controller, way: &[&str]) -> Result<KvOptions> {
     let (path, memory) = match way {
         [] => Default::default(),
-        [path, memory] => (
-            [Path::Auto, Path::Direct, Path::Mediated].into_iter().find(|p| p.to_string() == *path),
-            [MemoryKind::Coherent, MemoryKind::Pinned].into_iter().find(|m| m.to_string() == *memory),
-        ),
+        [path, memory] => {
+            use MemoryKind::{Cmb, Coherent, Dmabuf, Pinned};
+            let paths = [Path::Auto, Path::Direct, Path::Mediated];
+            let path = paths.into_iter().find(|p| p.to_string() == *path).context("no such path")?;
+            let memories = [Coherent, Pinned, Cmb, Dmabuf];
+            let memory = memories.into_iter().find(|m| m.to_string() == *memory);
+            (path, memory.context("no such memory")?)
+        }
         _ => anyhow::bail!("arguments: PATH MEMORY"),
     };
     let entries = controller.info()?.max_queue_entries().min(4);
-    let (path, memory) = (path.unwrap_or_default(), memory.unwrap_or_default());
     Ok(KvOptions { path, memory, queue: QueueOptions { entries, ..Default::default() } })
 }
 

@@ -25,11 +25,7 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     let confined = arguments.contains(&"iommu");
     report.case("module_loads", |_| kernel::load_rocm_xio(""));
     for (path, memory) in arguments.iter().filter_map(|way| way.split_once('/')) {
-        for name in ["kv-sizes", "kv-keys", "kv-conditions", "kv-list", "kv-usage"] {
-            report.case(&format!("{}_{path}_{memory}", name.replace('-', "_")), |_| {
-                session::run_within(&[name, path, memory], Duration::from_secs(200)).map(drop)
-            });
-        }
+        way(report, path, memory, &["kv-sizes", "kv-keys", "kv-conditions", "kv-list", "kv-usage"]);
     }
     for name in ["ways-batch", "ways-ring", "ways-interrupted", "ways-memlock", "ways-read-only"] {
         report.case(&name.replace('-', "_"), |_| session::run(&[name]).map(drop));
@@ -47,6 +43,15 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
         });
     }
     report.case("nothing_is_left", |_| life::nothing_is_left());
+}
+
+/// Clients over one path and in one kind of memory.
+pub fn way(report: &mut Report, path: &str, memory: &str, clients: &[&str]) {
+    for name in clients {
+        report.case(&format!("{}_{path}_{memory}", name.replace('-', "_")), |_| {
+            session::run_within(&[*name, path, memory], Duration::from_secs(200)).map(drop)
+        });
+    }
 }
 
 /// Processes on the kernel's queue at the same time, in both kinds of memory.
@@ -242,6 +247,6 @@ fn read_only() -> Result<()> {
     ensure!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
     let into = controller.register(Memory::new(1 << 20)?)?.slice(..)?;
     queue.retrieve(&namespace, &key, &into, RetrieveOptions::default())?;
-    ensure!(into.to_vec() == kv::value(7, 1 << 20), "the value is wrong");
+    ensure!(into.to_vec()? == kv::value(7, 1 << 20), "the value is wrong");
     Ok(queue.delete_key(&namespace, &key)?)
 }

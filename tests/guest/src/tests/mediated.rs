@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nvme_kv::Status;
 use std::time::{Duration, Instant};
 use xio_uapi::{KvEntry, KvSubmit, BUFFER_READ_ONLY};
-use xio_uapi::{KV_DELETE, KV_EXIST, KV_LIST, KV_RETRIEVE, KV_STORE};
+use xio_uapi::{KV_DELETE, KV_EXIST, KV_FLUSH, KV_LIST, KV_RETRIEVE, KV_STATUS_DNR, KV_STORE};
 
 pub const CLIENTS: &[(&str, Client)] = &[
     ("mediated-operations", |_| operations()),
@@ -86,7 +86,7 @@ pub fn run_small(report: &mut Report, _: &[&str]) {
 }
 
 /// Runs entries, all of which must succeed.
-fn succeed(node: &Node, entries: &mut [KvEntry]) -> Result<()> {
+pub fn succeed(node: &Node, entries: &mut [KvEntry]) -> Result<()> {
     let done = node.submit(entries, 60_000).context("KV_SUBMIT")?;
     ensure!(done as usize == entries.len(), "{done} of {} entries were answered", entries.len());
     for (n, e) in entries.iter().enumerate() {
@@ -129,16 +129,18 @@ fn operations() -> Result<()> {
         entry(KV_RETRIEVE, &names[199], handle, 0, 100),
         entry(KV_DELETE, &names[7], 0, 0, 0),
         entry(KV_LIST, &names[190], handle, 60 << 10, 4096),
+        entry(KV_FLUSH, b"", 0, 0, 0),
     ];
     mixed[2].options = xio_uapi::KV_STORE_IF_ABSENT as u8;
     mixed[3].options = xio_uapi::KV_STORE_IF_EXISTS as u8;
-    ensure!(node.submit(&mut mixed, 60_000)? == 7, "not all were answered");
+    ensure!(node.submit(&mut mixed, 60_000)? == 8, "not all were answered");
     let status = mixed.map(|e| Status::from_bits(e.status as u16));
     let expected = [
         Status::SUCCESS,
         Status::KEY_NOT_FOUND,
         Status::KEY_EXISTS,
         Status::KEY_NOT_FOUND,
+        Status::SUCCESS,
         Status::SUCCESS,
         Status::SUCCESS,
         Status::SUCCESS,
@@ -197,6 +199,7 @@ fn errors() -> Result<()> {
     };
     check("op", |e, _| e.op = 0x83, Errno::EINVAL)?;
     check("key of no bytes", |e, _| e.key_len = 0, Errno::EINVAL)?;
+    check("Flush with a key", |e, _| e.op = xio_uapi::KV_FLUSH as u8, Errno::EINVAL)?;
     check("key of 17 bytes", |e, _| e.key_len = 17, Errno::EINVAL)?;
     check("namespace 0", |e, _| e.nsid = 0, Errno::EINVAL)?;
     check("all namespaces", |e, _| e.nsid = u32::MAX, Errno::EINVAL)?;
@@ -220,7 +223,8 @@ fn errors() -> Result<()> {
     // A namespace that is not there is the controller's to refuse.
     let mut unknown = [KvEntry { nsid: 77, ..good }];
     node.submit(&mut unknown, 10_000)?;
-    let status = Status::from_bits(unknown[0].status as u16);
+    ensure!(unknown[0].status & KV_STATUS_DNR != 0, "DNR was not passed on: {:#x}", unknown[0].status);
+    let status = Status::from_bits((unknown[0].status & !KV_STATUS_DNR) as u16);
     ensure!(unknown[0].error == 0 && status == Status::INVALID_NAMESPACE, "namespace 77: {status}");
     Ok(())
 }

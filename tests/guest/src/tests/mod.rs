@@ -25,6 +25,7 @@
 pub mod abi;
 pub mod bench;
 mod claim;
+mod cmb;
 mod direct;
 mod fakegpu;
 mod gpu;
@@ -35,8 +36,11 @@ mod kv_ways;
 pub mod life;
 mod mediated;
 mod nvme;
+mod peer;
 mod rados;
+mod share;
 mod smoke;
+mod trust;
 
 use crate::demo;
 use crate::report::Report;
@@ -48,6 +52,7 @@ type Group = fn(&mut Report, &[&str]);
 const GROUPS: &[(&str, Group)] = &[
     ("abi", abi::run),
     ("claim", claim::run),
+    ("cmb", cmb::run),
     ("demo", demo::run),
     ("direct", direct::run),
     ("fakegpu", fakegpu::run),
@@ -61,15 +66,19 @@ const GROUPS: &[(&str, Group)] = &[
     ("mediated", mediated::run),
     ("mediated-small", mediated::run_small),
     ("nvme", nvme::run),
+    ("peer", peer::run),
     ("probe", smoke::probe),
     ("rados", rados::run),
+    ("share", share::run),
     ("smoke", smoke::run),
+    ("trust", trust::run),
 ];
 
 /// The clients of all groups.
 const CLIENTS: &[&[(&str, Client)]] = &[
     abi::CLIENTS,
     bench::CLIENTS,
+    cmb::CLIENTS,
     direct::CLIENTS,
     gpu::CLIENTS,
     interop::CLIENTS,
@@ -78,6 +87,9 @@ const CLIENTS: &[&[(&str, Client)]] = &[
     life::CLIENTS,
     mediated::CLIENTS,
     nvme::CLIENTS,
+    peer::CLIENTS,
+    share::CLIENTS,
+    trust::CLIENTS,
 ];
 
 /// The client of this name.
