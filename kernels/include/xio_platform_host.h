@@ -42,6 +42,7 @@ XIO_FN uint32_t xio_block() { return xio_host.block; }
 XIO_FN uint32_t xio_lane() { return 0; }
 XIO_FN xio_lanes xio_ballot(xio_lanes, bool yes) { return yes ? 1 : 0; }
 XIO_FN xio_lanes xio_active() { return 1; }
+XIO_FN xio_lanes xio_together(uint32_t) { return 1; }
 XIO_FN uint32_t xio_first32(xio_lanes, uint32_t value) { return value; }
 XIO_FN uint32_t xio_last32(xio_lanes, uint32_t value) { return value; }
 XIO_FN void xio_wave_sync(xio_lanes) {}
@@ -60,6 +61,7 @@ XIO_FN void xio_barrier() {
 }
 
 XIO_FN void xio_release_device() {}
+XIO_FN void xio_release_block() {}
 XIO_FN void xio_acquire_device() {}
 XIO_FN void xio_acquire_system() {}
 
@@ -92,6 +94,9 @@ XIO_FN void xio_shared_min(uint32_t *p, uint32_t v) {
 }
 XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+XIO_FN uint32_t xio_load_phase_alone(const uint32_t *p) { return xio_load_phase(p); }
+XIO_FN void xio_acquire_phase() {}
+XIO_FN void xio_release_result() {}
 XIO_FN xio_quad xio_load_entry(const xio_quad *p) { return *p; }
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
