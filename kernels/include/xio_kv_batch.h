@@ -59,51 +59,81 @@ XIO_FN void xio_block_begin(xio_block_state *s) {
 #endif
 
 /// When nothing is in flight: takes `wanted` tickets and both locks at once; its flags. One thread.
-XIO_FN uint32_t xio_batch_claim(const xio_view &q, xio_block_state *s, uint64_t tail, uint32_t wanted, uint32_t threads) {
-    bool few = wanted <= threads;
-    uint64_t word = tail << 1;
-    bool reaps = few && xio_swap(&q.state->reaped, word, word | XIO_LOCKED);
-    xio_taking got = xio_take_tickets(q, tail, wanted, few);
-    if (reaps && !got.tickets) {
-        xio_store_release(&q.state->reaped, word);
+XIO_FN uint32_t xio_batch_claim(const xio_view &q, xio_block_state *s, uint64_t tail, uint32_t wanted,
+                                uint32_t threads) {
+    xio_taking take = xio_want_tickets(q, tail, wanted);
+    xio_change reap = {&q.state->reaped, tail << 1, tail << 1 | XIO_LOCKED, false};
+    if (wanted <= threads) {
+        xio_swap_three(&take.tickets, &take.lock, &reap);
+    } else {
+        // It takes a while to write that many, so others keep the locks meanwhile.
+        take.tickets.done = xio_swap(take.tickets.p, take.tickets.from, take.tickets.to);
     }
-    if (!got.tickets) {
-        return 0;
-    }
+    xio_acquire_locks();
+    xio_give_back(&take.lock, take.tickets);
+    xio_give_back(&reap, take.tickets);
     s->first = tail;
-    s->head = word >> 1;
-    s->open = s->came = reaps ? wanted : 0;
-    return XIO_BATCH_IDLE | (got.lock ? XIO_BATCH_PUBLISHES : 0) | (reaps ? XIO_BATCH_REAPS : 0);
+    s->head = reap.from >> 1;
+    s->open = s->came = reap.done ? wanted : 0;
+    return (take.tickets.done ? XIO_BATCH_IDLE : 0) | (take.lock.done ? XIO_BATCH_PUBLISHES : 0) |
+           (reap.done ? XIO_BATCH_REAPS : 0);
+}
+
+/// Takes `wanted` tickets if nothing is in flight; else tells all where to look for free places. One thread.
+XIO_FN void xio_batch_open(const xio_view &q, xio_block_state *s, uint32_t threads, uint32_t wanted) {
+    // What was idle still is if nobody took tickets since.
+    s->flags = s->idle == q.state ? xio_batch_claim(q, s, s->tail, wanted, threads) : 0;
+    s->idle = nullptr;
+    if (s->flags == 0) {
+        xio_seen seen = xio_see(q);
+        s->first = seen.tail;
+        s->sq_head = seen.sq_head;
+        s->free = wanted;
+        s->flags = xio_is_idle(seen) ? xio_batch_claim(q, s, seen.tail, wanted, threads) : 0;
+    }
+}
+
+/// Takes the tickets that are free, when all have looked; if none is, makes room, until the deadline. One thread.
+XIO_FN void xio_batch_take(const xio_view &q, xio_block_state *s, uint32_t threads, uint32_t round, uint64_t *start) {
+    uint32_t free = s->free;
+    s->taken = 0;
+    if (free > 0) {
+        // Taken, or another was faster.
+        xio_taking got = xio_take_tickets(q, s->first, free, free <= threads);
+        s->taken = got.tickets.done ? free : 0;
+        s->flags = got.lock.done ? XIO_BATCH_PUBLISHES : 0;
+        return;
+    }
+    bool broken = xio_load(&q.state->broken) != 0;
+    *start = *start == 0 ? xio_clock() : *start;
+    if (broken || xio_clock() - *start > q.timeout) {
+        s->taken = XIO_BATCH_STOP;
+        s->status = broken ? XIO_STATUS_BROKEN : XIO_STATUS_FULL;
+        return;
+    }
+    xio_reap(q.state, xio_wave_here(), 0);
+    xio_pause(round);
 }
 
 /// Takes up to `wanted` tickets for the block; how many, XIO_BATCH_STOP when the queue is broken or stayed full until the
 /// deadline. `fillers` says whether any of this thread's met a poisoned slot. All threads of the block.
-XIO_FN uint32_t xio_batch_reserve(const xio_view &q, xio_block_state *s, uint32_t threads, uint32_t wanted, bool *fillers) {
+XIO_FN uint32_t xio_batch_reserve(const xio_view &q, xio_block_state *s, uint32_t threads, uint32_t wanted,
+                                  bool *fillers) {
     uint32_t thread = xio_thread();
     uint64_t start = 0;
     if (wanted > q.entries - 1) {
         wanted = q.entries - 1;
     }
-    *fillers = false;
     for (uint32_t round = 0;; round++) {
         if (thread == 0) {
-            // What was idle still is if nobody took tickets since.
-            s->flags = s->idle == q.state ? xio_batch_claim(q, s, s->tail, wanted, threads) : 0;
-            s->idle = nullptr;
-            if (s->flags == 0) {
-                xio_seen seen = xio_see(q);
-                s->first = seen.tail;
-                s->sq_head = seen.sq_head;
-                s->free = wanted;
-                s->flags = xio_is_idle(seen) ? xio_batch_claim(q, s, seen.tail, wanted, threads) : 0;
-            }
+            xio_batch_open(q, s, threads, wanted);
         }
         xio_barrier();
+        *fillers = false;
         if (s->flags & XIO_BATCH_IDLE) {
             return wanted;
         }
         uint64_t first = s->first, sq_head = s->sq_head;
-        *fillers = false;
         for (uint32_t i = thread; i < wanted; i += threads) {
             bool filler;
             if (!xio_is_free(q, first + i, sq_head, &filler)) {
@@ -114,21 +144,7 @@ XIO_FN uint32_t xio_batch_reserve(const xio_view &q, xio_block_state *s, uint32_
         }
         xio_barrier();
         if (thread == 0) {
-            uint32_t free = s->free;
-            s->taken = 0;
-            start = start == 0 ? xio_clock() : start;
-            if (free > 0) {
-                // Taken, or another was faster.
-                xio_taking got = xio_take_tickets(q, first, free, free <= threads);
-                s->taken = got.tickets ? free : 0;
-                s->flags = got.lock ? XIO_BATCH_PUBLISHES : 0;
-            } else if (xio_load(&q.state->broken) != 0 || xio_clock() - start > q.timeout) {
-                s->taken = XIO_BATCH_STOP;
-                s->status = xio_load(&q.state->broken) != 0 ? XIO_STATUS_BROKEN : XIO_STATUS_FULL;
-            } else {
-                xio_reap(q.state, xio_wave_here(), 0);
-                xio_pause(round);
-            }
+            xio_batch_take(q, s, threads, round, &start);
         }
         xio_barrier();
         uint32_t taken = s->taken;
@@ -181,9 +197,8 @@ XIO_FN bool xio_batch_write(const xio_view &q, uint64_t first, uint32_t taken, u
 /// How often a block looks for a completion before its waves go on, each for itself.
 #define XIO_BATCH_LOOKS 256
 
-/// Waits a while for the completion of this thread's share; whether it came. All of the wave together. `unlock` says
-/// whether to give the publishing lock back meanwhile.
-XIO_FN bool xio_batch_look(const xio_view &q, xio_share<1> *share, uint32_t threads, uint32_t open, bool unlock) {
+/// Waits a while for the completion of this thread's share; whether it came. All of the wave together.
+XIO_FN bool xio_batch_look(const xio_view &q, xio_share<1> *share, uint32_t threads, uint32_t open) {
     xio_lanes lanes = xio_together(threads);
     bool here = share->rank >= open;
     for (uint32_t look = 0; look < XIO_BATCH_LOOKS && xio_ballot(lanes, !here) != 0; look++) {
@@ -193,9 +208,6 @@ XIO_FN bool xio_batch_look(const xio_view &q, xio_share<1> *share, uint32_t thre
         if (!here) {
             share->dwords[0] = xio_look_at<1>(q, share->head + share->rank);
             here = xio_has_come(q, share->head + share->rank, share->dwords[0]);
-        }
-        if (look == 0 && unlock) {
-            xio_unlock_published(q, share->head + open);
         }
     }
     return here;
@@ -238,20 +250,21 @@ XIO_FN void xio_batch_unlock(const xio_view &q, xio_block_state *s, uint32_t cou
 XIO_FN uint32_t xio_batch_reap(const xio_view &q, xio_block_state *s, uint32_t threads, uint32_t taken, uint32_t flags,
                            uint64_t mine) {
     uint32_t thread = xio_thread();
-    bool locked = (flags & XIO_BATCH_REAPS) != 0;
-    if (!locked) {
+    if ((flags & XIO_BATCH_REAPS) == 0) {
         if (thread == 0) {
             xio_batch_lock(q, s, taken);
         }
         xio_barrier();
+    } else if (thread == 0 && (flags & XIO_BATCH_PUBLISHES) == 0) {
+        // Another rang the doorbell, so there was no fence behind the lock.
+        xio_acquire_device();
     }
     uint32_t open = s->open;
     if (open == 0) {
         return 0;
     }
     xio_share<1> share = {s->head, thread, 0, {0}};
-    bool unlock = thread == 0 && locked && (flags & XIO_BATCH_PUBLISHES) != 0;
-    if (!xio_batch_look(q, &share, threads, open, unlock)) {
+    if (!xio_batch_look(q, &share, threads, open)) {
         xio_shared_min(&s->came, thread);
     }
     // Without a gap, as far as all are there.
@@ -294,6 +307,18 @@ XIO_APART uint32_t xio_batch_finish(xio_queue *q, xio_command command, bool odd,
     return xio_status(result);
 }
 
+/// Gives all commands from `done` on the state's status; how many of them are this thread's. All threads of the block.
+XIO_FN uint32_t xio_batch_stop(const xio_block_state *s, uint32_t threads, uint32_t done, uint32_t count,
+                               xio_result *results) {
+    uint32_t failed = 0;
+    for (uint32_t i = done + xio_thread(); i < count; i += threads) {
+        xio_set_result(results + i, s->status);
+        failed++;
+    }
+    xio_barrier();
+    return failed;
+}
+
 /// Carries out `count` commands, any number, with all threads of the block, and waits for all of them. `make(i)` gives
 /// the command of index i as an xio_command; it is called by one thread, once or a few times, and writes nothing. When
 /// it returns, `results` is there for all threads of the block, and so are the bytes that commands moved. The number of
@@ -315,12 +340,7 @@ XIO_FN uint32_t xio_batch(xio_queue *queue, xio_block_state *s, uint32_t threads
         bool fillers = false;
         uint32_t taken = xio_batch_reserve(q, s, threads, count - done, &fillers);
         if (taken == XIO_BATCH_STOP) {
-            for (uint32_t i = done + thread; i < count; i += threads) {
-                xio_set_result(results + i, s->status);
-                failed++;
-            }
-            xio_barrier();
-            return failed;
+            return failed + xio_batch_stop(s, threads, done, count, results);
         }
         uint64_t first = s->first;
         uint32_t flags = s->flags;
@@ -330,9 +350,6 @@ XIO_FN uint32_t xio_batch(xio_queue *queue, xio_block_state *s, uint32_t threads
         xio_barrier();
         if (locked && thread == 0) {
             xio_ring(q, first + taken);
-            if ((flags & XIO_BATCH_REAPS) == 0) {
-                xio_unlock_published(q, first + taken);
-            }
         } else if (!locked && thread < XIO_PUBLISHERS) {
             xio_publish(queue, xio_wave_here(), first, taken);
         }

@@ -47,12 +47,12 @@ XIO_FN void xio_submit(xio_queue *queue, const xio_command &command, xio_result 
         // Tickets are taken up to the first that is not free.
         xio_lanes blocked = xio_ballot(all.lanes, !free);
         uint32_t count = blocked == 0 ? wanted : xio_count(lanes & ((blocked & -blocked) - 1));
-        xio_taking got = {false, false};
+        xio_taking got = {};
         if (all.rank == 0 && count > 0) {
             got = xio_take_tickets(q, tail, count, true);
         }
-        if (xio_first32(all.lanes, got.tickets)) {
-            bool locked = xio_first32(all.lanes, got.lock) != 0;
+        if (xio_first32(all.lanes, got.tickets.done)) {
+            bool locked = xio_first32(all.lanes, got.lock.done) != 0;
             if (pending && rank < count) {
                 if (filler) {
                     xio_write_filler(q, tail + rank, command.words[1]);

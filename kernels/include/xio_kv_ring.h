@@ -12,8 +12,17 @@ struct xio_view {
 };
 
 XIO_FN xio_view xio_view_of(xio_queue *q) {
-    return xio_view{q->sq,      q->cq,      q->sq_doorbell, q->cq_doorbell, q->slots,
-                    q->timeout, q->entries, q->shift,       q->qid,         q};
+    xio_view view;
+    uint64_t entries_shift, qid;
+    xio_load_fixed(&q->sq, &view.sq, &view.cq);
+    xio_load_fixed(&q->sq_doorbell, &view.sq_doorbell, &view.cq_doorbell);
+    xio_load_fixed(&q->slots, &view.slots, &view.timeout);
+    xio_load_fixed((const uint64_t *)&q->entries, &entries_shift, &qid);
+    view.entries = (uint32_t)entries_shift;
+    view.shift = (uint32_t)(entries_shift >> 32);
+    view.qid = (uint32_t)qid;
+    view.state = q;
+    return view;
 }
 
 XIO_FN xio_slot *xio_slot_of(const xio_view &q, uint64_t ticket) {
@@ -111,45 +120,56 @@ XIO_FN uint32_t xio_prefix(const xio_wave &w, bool yes) {
     return no == 0 ? w.count : xio_count(w.lanes & ((no & -no) - 1));
 }
 
-/// What one lane takes: tickets and, if it is free and all before are published, the publishing lock with them. Both are
-/// asked for at once, since most often nobody else is there.
+/// Takes tickets from one on, and the publishing lock with them if it is free and all before are published: asked for at
+/// once, since most often nobody else is there.
 struct xio_taking {
-    bool tickets;
-    bool lock;
+    xio_change tickets;
+    xio_change lock;
 };
 
-/// Takes `count` tickets from `tail` on, and the publishing lock if `lock` says so.
-XIO_FN xio_taking xio_take_tickets(const xio_view &q, uint64_t tail, uint32_t count, bool lock) {
-    uint64_t word = tail << 1;
-    xio_taking got;
-    got.tickets = xio_swap(&q.state->tail, tail, tail + count);
-    got.lock = lock && xio_swap_acquire(&q.state->published, &word, word | XIO_LOCKED);
-    if (got.lock && !got.tickets) {
-        xio_store_release(&q.state->published, word);
-        got.lock = false;
-    }
-    return got;
+XIO_FN xio_taking xio_want_tickets(const xio_view &q, uint64_t tail, uint32_t count) {
+    return xio_taking{{&q.state->tail, tail, tail + count, false},
+                      {&q.state->published, tail << 1, tail << 1 | XIO_LOCKED, false}};
 }
 
-/// With the publishing lock, which stays: lets the controller know of the tickets to before `to`. One lane.
+/// Gives a lock back that was of no use, since the tickets went to another.
+XIO_FN void xio_give_back(xio_change *lock, const xio_change &tickets) {
+    if (lock->done && !tickets.done) {
+        xio_store_release(lock->p, lock->from);
+        lock->done = false;
+    }
+}
+
+/// Takes `count` tickets from `tail` on, and the publishing lock if `lock` says so. One lane.
+XIO_FN xio_taking xio_take_tickets(const xio_view &q, uint64_t tail, uint32_t count, bool lock) {
+    xio_taking take = xio_want_tickets(q, tail, count);
+    if (lock) {
+        xio_swap_two(&take.tickets, &take.lock);
+    } else {
+        take.tickets.done = xio_swap(take.tickets.p, take.tickets.from, take.tickets.to);
+    }
+    xio_acquire_locks();
+    xio_give_back(&take.lock, take.tickets);
+    return take;
+}
+
+/// With the publishing lock: lets the controller know of the tickets to before `to`, and unlocks. One lane.
 XIO_FN void xio_ring(const xio_view &q, uint64_t to) {
     // Before the doorbell: an answer may come at once, and is compared with it.
     xio_store(&q.state->published, to << 1 | XIO_LOCKED);
     xio_doorbell((uint32_t *)q.sq_doorbell, (uint32_t)to & (q.entries - 1));
     xio_count_up(&q.state->doorbells, 1);
+    // Behind the doorbell, so that two doorbells never change places.
+    xio_store_release(&q.state->published, to << 1);
 }
 
-/// Gives the publishing lock back, behind the doorbell, so that two doorbells never change places. One lane.
-XIO_FN void xio_unlock_published(const xio_view &q, uint64_t to) { xio_store_release(&q.state->published, to << 1); }
-
-/// With the publishing lock: lets the controller know of the tickets from `from` to before `to`, and unlocks.
+/// Likewise for a wave, the tickets from `from` on, if there are any.
 XIO_FN void xio_end_publish(const xio_view &q, const xio_wave &w, uint64_t from, uint64_t to) {
     xio_wave_sync(w.lanes);
-    if (w.rank == 0) {
-        if (to != from) {
-            xio_ring(q, to);
-        }
-        xio_unlock_published(q, to);
+    if (w.rank == 0 && to != from) {
+        xio_ring(q, to);
+    } else if (w.rank == 0) {
+        xio_store_release(&q.state->published, to << 1);
     }
 }
 

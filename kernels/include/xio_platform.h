@@ -53,6 +53,13 @@ struct alignas(16) xio_quad {
 #define XIO_APART XIO_FN
 #endif
 
+/// An atomic swap that is to be done, as xio_swap does it: whether it was.
+struct xio_change {
+    uint64_t *p;
+    uint64_t from, to;
+    bool done;
+};
+
 #if defined(XIO_AMD)
 #include "xio_platform_amd.h"
 #elif defined(XIO_NVIDIA)

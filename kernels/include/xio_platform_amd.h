@@ -109,6 +109,28 @@ XIO_FN bool xio_swap(uint64_t *p, uint64_t from, uint64_t to) {
     return __hip_atomic_compare_exchange_strong(p, &from, to, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
                                                 __HIP_MEMORY_SCOPE_AGENT);
 }
+/// Several swaps on their way at once, in any order; xio_acquire_locks must follow.
+XIO_FN void xio_swap_two(xio_change *a, xio_change *b) {
+    a->done = xio_swap(a->p, a->from, a->to);
+    b->done = xio_swap(b->p, b->from, b->to);
+}
+XIO_FN void xio_swap_three(xio_change *a, xio_change *b, xio_change *c) {
+    xio_swap_two(a, b);
+    c->done = xio_swap(c->p, c->from, c->to);
+}
+/// Behind locks that were taken by swaps, where nothing is read under them before the next doorbell.
+XIO_FN void xio_acquire_locks() { xio_acquire_device(); }
+/// A word that is the same for all lanes that run this together: kept once for the wave.
+XIO_FN uint64_t xio_amd_uniform(uint64_t word) {
+    uint32_t low = __builtin_amdgcn_readfirstlane((uint32_t)word);
+    uint32_t high = __builtin_amdgcn_readfirstlane((uint32_t)(word >> 32));
+    return (uint64_t)high << 32 | low;
+}
+/// Two words that never change while kernels run, from an address that is the same for all lanes.
+XIO_FN void xio_load_fixed(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    *a = xio_amd_uniform(p[0]);
+    *b = xio_amd_uniform(p[1]);
+}
 XIO_FN uint32_t xio_exchange_acquire(uint32_t *p, uint32_t v) {
     uint32_t old = __hip_atomic_exchange(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     xio_acquire_device();

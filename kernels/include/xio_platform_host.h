@@ -72,6 +72,19 @@ template <class T> XIO_FN T xio_add(T *p, T v) { return __atomic_fetch_add(p, v,
 XIO_FN bool xio_swap(uint64_t *p, uint64_t from, uint64_t to) {
     return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
+XIO_FN void xio_swap_two(xio_change *a, xio_change *b) {
+    a->done = xio_swap(a->p, a->from, a->to);
+    b->done = xio_swap(b->p, b->from, b->to);
+}
+XIO_FN void xio_swap_three(xio_change *a, xio_change *b, xio_change *c) {
+    xio_swap_two(a, b);
+    c->done = xio_swap(c->p, c->from, c->to);
+}
+XIO_FN void xio_acquire_locks() {}
+XIO_FN void xio_load_fixed(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    *a = p[0];
+    *b = p[1];
+}
 XIO_FN uint32_t xio_exchange_acquire(uint32_t *p, uint32_t v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE); }
 template <class T> XIO_FN T xio_load_acquire(const T *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 template <class T> XIO_FN void xio_store_release(T *p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }

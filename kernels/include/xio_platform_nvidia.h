@@ -4,10 +4,11 @@
 #ifndef XIO_PLATFORM_NVIDIA_H
 #define XIO_PLATFORM_NVIDIA_H
 
+// At least one block a multiprocessor: more would be bought with registers in memory, and acquiring empties its cache.
 #if defined(__CUDACC__) && !defined(__clang__)
-#define XIO_KERNEL extern "C" __global__ __launch_bounds__(256)
+#define XIO_KERNEL extern "C" __global__ __launch_bounds__(256, 1)
 #else
-#define XIO_KERNEL extern "C" __global__ __attribute__((launch_bounds(256)))
+#define XIO_KERNEL extern "C" __global__ __attribute__((launch_bounds(256, 1)))
 #endif
 
 typedef uint32_t xio_lanes;
@@ -112,6 +113,36 @@ XIO_FN bool xio_swap(uint64_t *p, uint64_t from, uint64_t to) {
     uint64_t r;
     asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(r) : "l"(xio_global(p)), "l"(from), "l"(to) : "memory");
     return r == from;
+}
+// In one piece, or the compiler waits for one before it starts the next.
+XIO_FN void xio_swap_two(xio_change *a, xio_change *b) {
+    uint64_t x, y;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%2], %3, %4;\n\t"
+                 "atom.relaxed.gpu.global.cas.b64 %1, [%5], %6, %7;"
+                 : "=&l"(x), "=&l"(y)
+                 : "l"(xio_global(a->p)), "l"(a->from), "l"(a->to), "l"(xio_global(b->p)), "l"(b->from), "l"(b->to)
+                 : "memory");
+    a->done = x == a->from;
+    b->done = y == b->from;
+}
+XIO_FN void xio_swap_three(xio_change *a, xio_change *b, xio_change *c) {
+    uint64_t x, y, z;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%3], %4, %5;\n\t"
+                 "atom.relaxed.gpu.global.cas.b64 %1, [%6], %7, %8;\n\t"
+                 "atom.relaxed.gpu.global.cas.b64 %2, [%9], %10, %11;"
+                 : "=&l"(x), "=&l"(y), "=&l"(z)
+                 : "l"(xio_global(a->p)), "l"(a->from), "l"(a->to), "l"(xio_global(b->p)), "l"(b->from), "l"(b->to),
+                   "l"(xio_global(c->p)), "l"(c->from), "l"(c->to)
+                 : "memory");
+    a->done = x == a->from;
+    b->done = y == b->from;
+    c->done = z == c->from;
+}
+// The fence of the doorbell comes before anything that the locks are for.
+XIO_FN void xio_acquire_locks() {}
+// Not volatile: where it is loaded again, the compiler may take what it has.
+XIO_FN void xio_load_fixed(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    asm("ld.global.nc.v2.b64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(xio_global(p)));
 }
 XIO_FN uint32_t xio_exchange_acquire(uint32_t *p, uint32_t v) {
     uint32_t r;
