@@ -115,8 +115,8 @@ XIO_FN void xio_batch_take(const xio_view &q, xio_block_state *s, uint32_t threa
     xio_pause(round);
 }
 
-/// Takes up to `wanted` tickets for the block; how many, XIO_BATCH_STOP when the queue is broken or stayed full until the
-/// deadline. `fillers` says whether any of this thread's met a poisoned slot. All threads of the block.
+/// Takes up to `wanted` tickets for the block; how many, XIO_BATCH_STOP when the queue is broken or stayed full until
+/// the deadline. `fillers` says whether any of this thread's met a poisoned slot. All threads of the block.
 XIO_FN uint32_t xio_batch_reserve(const xio_view &q, xio_block_state *s, uint32_t threads, uint32_t wanted,
                                   bool *fillers) {
     uint32_t thread = xio_thread();
@@ -229,7 +229,8 @@ XIO_FN void xio_batch_lock(const xio_view &q, xio_block_state *s, uint32_t taken
 }
 
 /// Gives the lock of `reaped` back, `count` completions further. `seen` and `known` were loaded under it. One thread.
-XIO_FN void xio_batch_unlock(const xio_view &q, xio_block_state *s, uint32_t count, const xio_seen &seen, uint64_t known) {
+XIO_FN void xio_batch_unlock(const xio_view &q, xio_block_state *s, uint32_t count, const xio_seen &seen,
+                             uint64_t known) {
     xio_heads heads = {seen.sq_head, s->head};
     if (count > 0) {
         if (xio_move_heads(q, &heads, count, s->sqhd, s->published) != 0) {

@@ -120,8 +120,8 @@ XIO_FN uint32_t xio_prefix(const xio_wave &w, bool yes) {
     return no == 0 ? w.count : xio_count(w.lanes & ((no & -no) - 1));
 }
 
-/// Takes tickets from one on, and the publishing lock with them if it is free and all before are published: asked for at
-/// once, since most often nobody else is there.
+/// Takes tickets from one on, and the publishing lock with them if it is free and all before are published: asked for
+/// at once, since most often nobody else is there.
 struct xio_taking {
     xio_change tickets;
     xio_change lock;
@@ -222,8 +222,8 @@ struct xio_taken {
     uint64_t result;
 };
 
-/// Loads a completion and its slot. `dword` is the one with the phase, which was seen before: it names the slot, so that
-/// nothing waits for the rest. With the lock of `reaped`, behind xio_acquire_system.
+/// Loads a completion and its slot. `dword` is the one with the phase, which was seen before: it names the slot, so
+/// that nothing waits for the rest. With the lock of `reaped`, behind xio_acquire_system.
 XIO_FN void xio_load_taken(const xio_view &q, uint64_t at, uint32_t dword, xio_taken *t) {
     t->cqe = xio_load_entry((const xio_quad *)q.cq + (at & (q.entries - 1)));
     t->cqe.w = dword;
@@ -313,7 +313,8 @@ template <uint32_t EACH> XIO_FN void xio_acquire_looks() {
 }
 
 /// The completions that are there, of `open` that can come; their number. Each lane of the wave with its share.
-template <uint32_t EACH> XIO_FN uint32_t xio_look(const xio_view &q, const xio_wave &w, uint32_t open, xio_share<EACH> *share) {
+template <uint32_t EACH>
+XIO_FN uint32_t xio_look(const xio_view &q, const xio_wave &w, uint32_t open, xio_share<EACH> *share) {
     uint32_t count = 0;
     XIO_UNROLL
     for (uint32_t n = 0; n < EACH; n++) {
@@ -369,7 +370,8 @@ XIO_FN xio_found xio_hand_out(const xio_view &q, const xio_share<EACH> &share, u
 
 /// Takes the completions from `head` on that are there, of `open` that can come; how many. With the lock of `reaped`.
 template <uint32_t EACH>
-XIO_FN uint32_t xio_take(const xio_view &q, const xio_wave &w, uint64_t head, uint32_t open, uint64_t *mine, xio_found *found) {
+XIO_FN uint32_t xio_take(const xio_view &q, const xio_wave &w, uint64_t head, uint32_t open, uint64_t *mine,
+                         xio_found *found) {
     xio_share<EACH> share = {head, w.rank, w.count, {}};
     uint32_t count = xio_look(q, w, open, &share);
     if (count > 0) {
@@ -395,8 +397,8 @@ XIO_FN uint32_t xio_move_heads(const xio_view &q, xio_heads *heads, uint32_t cou
     return 0;
 }
 
-/// Lets others know of the heads; and the controller, when half of the completion queue may be in use by completions that
-/// came or can come and are not known to be read. Until then it has room for them. One lane.
+/// Lets others know of the heads; and the controller, when half of the completion queue may be in use by completions
+/// that came or can come and are not known to be read. Until then it has room for them. One lane.
 XIO_FN void xio_show_heads(const xio_view &q, const xio_heads &heads, uint64_t published, uint64_t *known) {
     xio_store(&q.state->sq_head, heads.sq);
     if (published - (*known << 1) >= q.entries) {

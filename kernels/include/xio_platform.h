@@ -48,7 +48,7 @@ struct alignas(16) xio_quad {
 // XIO_APART is a function that is called, where that costs nothing: what is needed seldom should not lie among the
 // instructions of those who hope not to need it, whose cache is small. On AMD calls need a stack, in memory.
 #if defined(XIO_NVIDIA)
-#define XIO_APART static __device__ __attribute__((noinline))
+#define XIO_APART static inline __device__ __attribute__((noinline))
 #else
 #define XIO_APART XIO_FN
 #endif

@@ -111,7 +111,10 @@ XIO_FN uint64_t xio_add(uint64_t *p, uint64_t v) {
 }
 XIO_FN bool xio_swap(uint64_t *p, uint64_t from, uint64_t to) {
     uint64_t r;
-    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(r) : "l"(xio_global(p)), "l"(from), "l"(to) : "memory");
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(r)
+                 : "l"(xio_global(p)), "l"(from), "l"(to)
+                 : "memory");
     return r == from;
 }
 // In one piece, or the compiler waits for one before it starts the next.
@@ -175,7 +178,10 @@ XIO_FN uint64_t xio_set_acquire(uint64_t *p, uint64_t bits) {
 }
 XIO_FN bool xio_swap_acquire(uint64_t *p, uint64_t *from, uint64_t to) {
     uint64_t r, old = *from;
-    asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(r) : "l"(xio_global(p)), "l"(old), "l"(to) : "memory");
+    asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(r)
+                 : "l"(xio_global(p)), "l"(old), "l"(to)
+                 : "memory");
     *from = r;
     return r == old;
 }
