@@ -25,7 +25,7 @@ XIO_FN void xio_bench_report(const xio_args &a, uint64_t start, uint64_t failed)
     }
 }
 
-/// The library. With args.copy, values are copied there after each round.
+/// The library.
 XIO_KERNEL void xio_kernel_bench(xio_args a) {
     XIO_BLOCK_STATE(state);
     uint32_t from = xio_block() * a.batch, threads = a.threads;
@@ -34,15 +34,8 @@ XIO_KERNEL void xio_kernel_bench(xio_args a) {
     xio_result *results = (xio_result *)a.results + from;
     uint64_t failed = 0, start = xio_clock();
     for (uint64_t round = 0; round < a.rounds; round++) {
-        xio_batch(q, &state, threads, a.batch, results,
-                  [&](uint32_t i) { return xio_cmd_item(a.nsid, items[i], a.buffer); });
-        for (uint32_t i = xio_thread(); i < a.batch; i += threads) {
-            failed += xio_status(results + i) != XIO_OK;
-        }
-        if (a.copy != 0) {
-            xio_copy_items(a, items, a.batch);
-            xio_barrier();
-        }
+        failed += xio_batch(q, &state, threads, a.batch, results,
+                            [&](uint32_t i) { return xio_cmd_item(a.nsid, items[i], a.buffer); });
     }
     xio_bench_report(a, start, failed);
 }
@@ -60,17 +53,53 @@ XIO_KERNEL void xio_kernel_bench_call(xio_args a) {
     xio_bench_report(a, start, failed);
 }
 
+/// Values to args.copy: each is copied by the block while the others of the batch are on their way. Split style.
+XIO_KERNEL void xio_kernel_bench_stream(xio_args a) {
+    xio_queue *q = xio_queue_for(a, xio_block());
+    const xio_item *items = (const xio_item *)a.items + xio_block() * a.batch;
+    xio_result *results = (xio_result *)a.results + xio_block() * a.batch;
+    uint64_t failed = 0, start = xio_clock(), all = a.rounds * a.batch, sent = 0;
+    bool first = xio_thread() == 0;
+    for (uint64_t n = 0; n < all; n++) {
+        uint32_t i = (uint32_t)(n % a.batch);
+        if (first) {
+            // The place of the value before this one is free again.
+            for (; sent < all && sent < n + a.batch; sent++) {
+                uint32_t next = (uint32_t)(sent % a.batch);
+                xio_submit(q, xio_cmd_item(a.nsid, items[next], a.buffer), results + next);
+            }
+            xio_wait(q, results + i);
+            failed += xio_status(results + i) != XIO_OK;
+        }
+        xio_barrier();
+        xio_acquire_system();
+        xio_copy_items(a, items + i, 1);
+        xio_barrier();
+    }
+    xio_bench_report(a, start, failed);
+}
+
+/// The copying alone, without any command.
+XIO_KERNEL void xio_kernel_bench_pull(xio_args a) {
+    const xio_item *items = (const xio_item *)a.items + xio_block() * a.batch;
+    uint64_t start = xio_clock();
+    for (uint64_t round = 0; round < a.rounds; round++) {
+        xio_copy_items(a, items, a.batch);
+    }
+    xio_bench_report(a, start, 0);
+}
+
 /// Waits for completion `at` of the queue, whichever command it is of; its status, or XIO_STATUS_TIMEOUT.
-XIO_FN uint32_t xio_bench_completion(xio_queue *q, uint64_t at, uint64_t start, uint32_t *cid) {
-    const uint32_t *entry = (const uint32_t *)((const xio_quad *)q->cq + (at & (q->entries - 1)));
-    bool phase = (at >> q->shift & 1) == 0;
-    while (((xio_load_phase(entry + 3) & XIO_CQE_PHASE) != 0) != phase) {
-        if (xio_clock() - start > q->timeout) {
+XIO_FN uint32_t xio_bench_completion(const xio_view &q, uint64_t at, uint64_t start, uint32_t *cid) {
+    const uint32_t *entry = (const uint32_t *)((const xio_quad *)q.cq + (at & (q.entries - 1)));
+    bool phase = (at >> q.shift & 1) == 0;
+    while (((xio_load_phase_alone(entry + 3) & XIO_CQE_PHASE) != 0) != phase) {
+        if (xio_clock() - start > q.timeout) {
             return XIO_STATUS_TIMEOUT;
         }
         xio_pause(0);
     }
-    xio_acquire_system();
+    xio_acquire_phase();
     xio_quad again = xio_load_entry((const xio_quad *)entry);
     *cid = again.w & 0xffff;
     return again.w >> 17 & XIO_STATUS_MASK;
@@ -78,9 +107,9 @@ XIO_FN uint32_t xio_bench_completion(xio_queue *q, uint64_t at, uint64_t start, 
 
 /// The block owns the queue. Batches are at most the queue's depth and the block's threads.
 XIO_KERNEL void xio_kernel_bench_plain(xio_args a) {
-    xio_queue *q = xio_queue_for(a, xio_block());
+    const xio_view q = xio_view_of(xio_queue_for(a, xio_block()));
     const xio_item *items = (const xio_item *)a.items + xio_block() * a.batch;
-    uint64_t failed = 0, start = xio_clock(), base = q->tail;
+    uint64_t failed = 0, start = xio_clock(), base = q.state->tail;
     uint32_t thread = xio_thread();
     for (uint64_t round = 0; round < a.rounds && failed == 0; round++) {
         if (thread < a.batch) {
@@ -88,7 +117,7 @@ XIO_KERNEL void xio_kernel_bench_plain(xio_args a) {
         }
         xio_barrier();
         if (thread == 0) {
-            xio_doorbell((uint32_t *)q->sq_doorbell, (uint32_t)(base + a.batch) & (q->entries - 1));
+            xio_doorbell((uint32_t *)q.sq_doorbell, (uint32_t)(base + a.batch) & (q.entries - 1));
         }
         uint32_t cid;
         if (thread < a.batch) {
@@ -97,12 +126,12 @@ XIO_KERNEL void xio_kernel_bench_plain(xio_args a) {
         base += a.batch;
         xio_barrier();
         if (thread == 0) {
-            xio_doorbell_head((uint32_t *)q->cq_doorbell, (uint32_t)base & (q->entries - 1));
+            xio_doorbell_head((uint32_t *)q.cq_doorbell, (uint32_t)base & (q.entries - 1));
         }
     }
     if (thread == 0) {
-        q->tail = base;
-        q->reaped = base << 1;
+        q.state->tail = base;
+        q.state->reaped = base << 1;
     }
     xio_bench_report(a, start, failed);
 }
@@ -117,7 +146,7 @@ XIO_FN void xio_bench_lock(uint32_t *lock) {
 
 /// A lock and a doorbell for each command; completions one at a time.
 XIO_KERNEL void xio_kernel_bench_lock(xio_args a) {
-    xio_queue *q = xio_queue_for(a, xio_block());
+    const xio_view q = xio_view_of(xio_queue_for(a, xio_block()));
     uint32_t i = xio_block() * a.batch + xio_thread();
     const xio_item *items = (const xio_item *)a.items;
     uint64_t failed = 0, start = xio_clock();
@@ -126,24 +155,24 @@ XIO_KERNEL void xio_kernel_bench_lock(xio_args a) {
         xio_wave w = xio_wave_here();
         for (uint32_t turn = 0; turn < w.count; turn++) {
             if (w.rank == turn) {
-                xio_bench_lock(&q->locks[0]);
-                uint64_t tail = q->tail;
+                xio_bench_lock(&q.state->locks[0]);
+                uint64_t tail = q.state->tail;
                 xio_write_words(q, tail, c);
-                q->tail = tail + 1;
-                xio_doorbell((uint32_t *)q->sq_doorbell, (uint32_t)(tail + 1) & (q->entries - 1));
-                xio_store_release(&q->locks[0], 0u);
+                q.state->tail = tail + 1;
+                xio_doorbell((uint32_t *)q.sq_doorbell, (uint32_t)(tail + 1) & (q.entries - 1));
+                xio_store_release(&q.state->locks[0], 0u);
             }
             xio_wave_sync(w.lanes);
         }
         for (uint32_t turn = 0; turn < w.count; turn++) {
             if (w.rank == turn) {
                 uint32_t cid;
-                xio_bench_lock(&q->locks[1]);
-                uint64_t head = q->reaped >> 1;
+                xio_bench_lock(&q.state->locks[1]);
+                uint64_t head = q.state->reaped >> 1;
                 failed += xio_bench_completion(q, head, xio_clock(), &cid) != XIO_OK;
-                q->reaped = (head + 1) << 1;
-                xio_doorbell((uint32_t *)q->cq_doorbell, (uint32_t)(head + 1) & (q->entries - 1));
-                xio_store_release(&q->locks[1], 0u);
+                q.state->reaped = (head + 1) << 1;
+                xio_doorbell((uint32_t *)q.cq_doorbell, (uint32_t)(head + 1) & (q.entries - 1));
+                xio_store_release(&q.state->locks[1], 0u);
             }
             xio_wave_sync(w.lanes);
         }

@@ -95,8 +95,9 @@ XIO_FN void xio_copy_items(const xio_args &a, const xio_item *items, uint32_t co
             XIO_UNROLL
             for (uint32_t n = 0; n < XIO_COPY_EACH; n++) {
                 uint32_t place = at + n * a.threads;
+                // By members: clang copies whole structures from an array through memory, and the array would be there.
                 if (place < quads) {
-                    to[place] = some[n];
+                    to[place] = xio_quad{some[n].x, some[n].y, some[n].z, some[n].w};
                 }
             }
         }

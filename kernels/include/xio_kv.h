@@ -29,7 +29,8 @@
 //  3. Each lane writes its entry and marks it ready. Whoever gets the publishing lock counts the entries that are
 //     ready in a row, its own or others', and writes the doorbell once for all of them.
 //  4. Whoever waits and gets the reaping lock takes completions, one lane each: the result goes to the address that
-//     the command's slot holds, and the place is free again. One head doorbell for each run of completions.
+//     the command's slot holds, and the place is free again. A block in xio_batch does so with all its threads. The
+//     head doorbell is written when half of the completion queue may be in use, so seldom.
 //  5. A command that is not answered in time is given up: its slot is poisoned, which is reported in the queue, and its
 //     identifier is not used again: an answer that comes late finds nothing to write to. The place in the ring must be
 //     passed all the same, by a *filler*: an Exist with another identifier, whose answer nobody waits for.

@@ -22,7 +22,8 @@ XIO_FN uint32_t xio_status(const xio_result *result) { return result->status & ~
 ///
 /// Waits only while the ring is full, and takes completions meanwhile. Any thread; lanes that call together take
 /// their tickets with one operation and ring once.
-XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *result) {
+XIO_FN void xio_submit(xio_queue *queue, const xio_command &command, xio_result *result) {
+    const xio_view q = xio_view_of(queue);
     xio_wave all = xio_wave_here();
     uint64_t start = 0;
     bool pending = command.valid;
@@ -36,20 +37,22 @@ XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *res
             break;
         }
         uint32_t rank = xio_rank(lanes), wanted = xio_count(lanes);
-        uint64_t tail = xio_first(all.lanes, xio_load(&q->tail));
+        // All loads before anything waits for one. Lanes agree on the tail of one of them.
+        xio_seen seen = xio_see(q);
+        uint64_t tail = xio_first(all.lanes, seen.tail);
         bool filler = false, free = true;
-        if (pending && !(wanted < q->entries && xio_is_idle(q, tail))) {
-            free = xio_is_free(q, tail + rank, xio_load(&q->sq_head), &filler);
+        if (pending && !(wanted < q.entries && seen.tail == tail && xio_is_idle(seen))) {
+            free = xio_is_free(q, tail + rank, seen.sq_head, &filler);
         }
         // Tickets are taken up to the first that is not free.
         xio_lanes blocked = xio_ballot(all.lanes, !free);
         uint32_t count = blocked == 0 ? wanted : xio_count(lanes & ((blocked & -blocked) - 1));
-        uint32_t won = 0;
+        xio_taking got = {};
         if (all.rank == 0 && count > 0) {
-            won = xio_swap(&q->tail, tail, tail + count);
+            got = xio_take_tickets(q, tail, count, true);
         }
-        if (xio_first32(all.lanes, won)) {
-            bool locked = xio_begin_publish(q, all, tail);
+        if (xio_first32(all.lanes, got.tickets.done)) {
+            bool locked = xio_first32(all.lanes, got.lock.done) != 0;
             if (pending && rank < count) {
                 if (filler) {
                     xio_write_filler(q, tail + rank, command.words[1]);
@@ -61,18 +64,17 @@ XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *res
             if (locked) {
                 xio_end_publish(q, all, tail, tail + count);
             } else {
-                xio_publish(q, all, tail, count);
+                xio_publish(queue, all, tail, count);
             }
             continue;
         }
-        uint64_t none = 0;
-        uint32_t reaped = count > 0 ? 1 : xio_reap(q, all, &none);
+        uint32_t reaped = count > 0 ? 1 : xio_reap(queue, all, 0).count;
         if (reaped > 0 && reaped != XIO_REAP_BUSY) {
             continue;
         }
-        bool broken = xio_load(&q->broken) != 0;
+        bool broken = xio_load(&q.state->broken) != 0;
         start = start == 0 ? xio_clock() : start;
-        if (broken || xio_clock() - start > q->timeout) {
+        if (broken || xio_clock() - start > q.timeout) {
             if (pending) {
                 xio_set_result(result, broken ? XIO_STATUS_BROKEN : XIO_STATUS_FULL);
                 pending = false;
@@ -85,7 +87,8 @@ XIO_FN void xio_submit(xio_queue *q, const xio_command &command, xio_result *res
 
 /// Gives up the commands of the lanes with `over`, if no other wave is taking completions: their slots are poisoned,
 /// and nothing will write their results any more. An answer that came in the very moment stays.
-XIO_FN void xio_give_up(xio_queue *q, const xio_wave &w, bool over, xio_result *result, uint32_t status) {
+XIO_APART void xio_give_up(xio_queue *queue, xio_wave w, bool over, xio_result *result, uint32_t status) {
+    const xio_view q = xio_view_of(queue);
     uint64_t word = xio_lock_reaped(q, w);
     if (word & XIO_LOCKED) {
         return;
@@ -94,15 +97,15 @@ XIO_FN void xio_give_up(xio_queue *q, const xio_wave &w, bool over, xio_result *
         uint64_t ticket = result->ticket;
         xio_slot *slot = xio_slot_of(q, ticket);
         if (xio_load_plainly(&slot->state) == (xio_state(ticket) | XIO_SLOT_BUSY)) {
-            xio_store_plainly(&slot->state, xio_state(ticket + q->entries) | XIO_SLOT_POISONED);
+            xio_store_plainly(&slot->state, xio_state(ticket + q.entries) | XIO_SLOT_POISONED);
             xio_set_result(result, status);
-            xio_add(&q->poisoned, 1u);
+            xio_add(&q.state->poisoned, 1u);
         }
     }
     xio_release_device();
     xio_wave_sync(w.lanes);
     if (w.rank == 0) {
-        xio_store_release(&q->reaped, word);
+        xio_store_release(&q.state->reaped, word);
     }
 }
 
@@ -115,15 +118,15 @@ XIO_FN void xio_give_up(xio_queue *q, const xio_wave &w, bool over, xio_result *
 XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
     xio_wave all = xio_wave_here();
     uint64_t start = 0;
-    bool waiting = true;
-    uint64_t mine = (uint64_t)result;
+    bool waiting = true, mine = false;
     for (uint32_t round = 0;; round++) {
-        waiting = waiting && mine != 0 && !xio_is_done(result);
+        waiting = waiting && !mine && !xio_is_done(result);
         if (xio_ballot(all.lanes, waiting) == 0) {
             break;
         }
-        uint32_t reaped = xio_reap(q, all, &mine);
-        if (reaped > 0 && reaped != XIO_REAP_BUSY) {
+        xio_reaped reaped = xio_reap(q, all, (uint64_t)result);
+        mine = mine || reaped.mine;
+        if (reaped.count > 0 && reaped.count != XIO_REAP_BUSY) {
             round = 0;
             continue;
         }
@@ -141,7 +144,7 @@ XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
         }
         xio_pause(round);
     }
-    if (mine != 0) {
+    if (!mine) {
         xio_acquire_result();
     }
 }
@@ -149,9 +152,8 @@ XIO_FN void xio_wait(xio_queue *q, xio_result *result) {
 /// Takes completions that are there, without waiting; whether the command is done. Any thread.
 XIO_FN bool xio_poll(xio_queue *q, xio_result *result) {
     xio_wave all = xio_wave_here();
-    uint64_t none = 0;
     if (xio_ballot(all.lanes, !xio_is_done(result)) != 0) {
-        xio_reap(q, all, &none);
+        xio_reap(q, all, 0);
     }
     bool done = xio_is_done(result);
     xio_acquire_result();

@@ -240,8 +240,10 @@ struct alignas(128) xio_queue {
     uint64_t cq_doorbells;
     /// Completions of commands that were given up before.
     uint64_t late;
+    /// Completions that the controller was told of as taken, by the head doorbell.
+    uint64_t cq_known;
     /// Zero.
-    uint64_t reserved4[13];
+    uint64_t reserved4[12];
     /// Slots that are poisoned: a command was given up there, and its identifier is not used again.
     uint32_t poisoned;
     /// Not 0 when the controller broke the protocol: XIO_BROKEN_*. The queue takes no more commands.
@@ -272,7 +274,8 @@ static_assert(offsetof(xio_queue, reserved3) == 392, "xio_queue.reserved3");
 static_assert(offsetof(xio_queue, reaped) == 512, "xio_queue.reaped");
 static_assert(offsetof(xio_queue, cq_doorbells) == 520, "xio_queue.cq_doorbells");
 static_assert(offsetof(xio_queue, late) == 528, "xio_queue.late");
-static_assert(offsetof(xio_queue, reserved4) == 536, "xio_queue.reserved4");
+static_assert(offsetof(xio_queue, cq_known) == 536, "xio_queue.cq_known");
+static_assert(offsetof(xio_queue, reserved4) == 544, "xio_queue.reserved4");
 static_assert(offsetof(xio_queue, poisoned) == 640, "xio_queue.poisoned");
 static_assert(offsetof(xio_queue, broken) == 644, "xio_queue.broken");
 static_assert(offsetof(xio_queue, locks) == 648, "xio_queue.locks");

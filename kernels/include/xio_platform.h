@@ -45,6 +45,21 @@ struct alignas(16) xio_quad {
 #define XIO_SHARED __shared__
 #endif
 
+// XIO_APART is a function that is called, where that costs nothing: what is needed seldom should not lie among the
+// instructions of those who hope not to need it, whose cache is small. On AMD calls need a stack, in memory.
+#if defined(XIO_NVIDIA)
+#define XIO_APART static inline __device__ __attribute__((noinline))
+#else
+#define XIO_APART XIO_FN
+#endif
+
+/// An atomic swap that is to be done, as xio_swap does it: whether it was.
+struct xio_change {
+    uint64_t *p;
+    uint64_t from, to;
+    bool done;
+};
+
 #if defined(XIO_AMD)
 #include "xio_platform_amd.h"
 #elif defined(XIO_NVIDIA)

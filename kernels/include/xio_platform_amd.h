@@ -31,6 +31,8 @@ XIO_FN xio_lanes xio_ballot(xio_lanes, bool yes) {
 
 /// The lanes that run this together.
 XIO_FN xio_lanes xio_active() { return xio_ballot(0, true); }
+/// The caller's wave in a block of `threads` threads; all its lanes call, and go on together.
+XIO_FN xio_lanes xio_together(uint32_t) { return xio_active(); }
 
 /// The value of the first of `lanes`, for all of them.
 XIO_FN uint32_t xio_first32(xio_lanes, uint32_t value) { return __builtin_amdgcn_readfirstlane(value); }
@@ -60,10 +62,16 @@ XIO_FN void xio_barrier() {
 #define XIO_AMD_SYSTEM_FENCE ""
 #endif
 
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+#define XIO_AMD_WAIT() __builtin_amdgcn_s_waitcnt(0)
+#else
+#define XIO_AMD_WAIT() (void)0
+#endif
+
 /// The wait that LLVM up to 22 may drop behind a write-back of the cache.
 XIO_FN void xio_amd_wait() {
-#if (defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)) && !defined(XIO_TEST_NO_WAIT)
-    __builtin_amdgcn_s_waitcnt(0);
+#if !defined(XIO_TEST_NO_WAIT)
+    XIO_AMD_WAIT();
 #endif
 }
 
@@ -71,9 +79,15 @@ XIO_FN void xio_release_device() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     xio_amd_wait();
 }
+/// What this thread wrote goes along with what another thread of the block releases behind a barrier.
+XIO_FN void xio_release_block() { xio_release_device(); }
 XIO_FN void xio_acquire_device() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
 XIO_FN void xio_release_system() {
 #if !defined(XIO_TEST_NO_FENCE)
+#if defined(XIO_TEST_NO_WAIT)
+    // With nothing outstanding LLVM does drop it.
+    XIO_AMD_WAIT();
+#endif
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, XIO_AMD_SYSTEM_FENCE);
     xio_amd_wait();
 #endif
@@ -94,6 +108,28 @@ template <class T> XIO_FN T xio_add(T *p, T v) {
 XIO_FN bool xio_swap(uint64_t *p, uint64_t from, uint64_t to) {
     return __hip_atomic_compare_exchange_strong(p, &from, to, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
                                                 __HIP_MEMORY_SCOPE_AGENT);
+}
+/// Several swaps on their way at once, in any order; xio_acquire_locks must follow.
+XIO_FN void xio_swap_two(xio_change *a, xio_change *b) {
+    a->done = xio_swap(a->p, a->from, a->to);
+    b->done = xio_swap(b->p, b->from, b->to);
+}
+XIO_FN void xio_swap_three(xio_change *a, xio_change *b, xio_change *c) {
+    xio_swap_two(a, b);
+    c->done = xio_swap(c->p, c->from, c->to);
+}
+/// Behind locks that were taken by swaps, where nothing is read under them before the next doorbell.
+XIO_FN void xio_acquire_locks() { xio_acquire_device(); }
+/// A word that is the same for all lanes that run this together: kept once for the wave.
+XIO_FN uint64_t xio_amd_uniform(uint64_t word) {
+    uint32_t low = __builtin_amdgcn_readfirstlane((uint32_t)word);
+    uint32_t high = __builtin_amdgcn_readfirstlane((uint32_t)(word >> 32));
+    return (uint64_t)high << 32 | low;
+}
+/// Two words that never change while kernels run, from an address that is the same for all lanes.
+XIO_FN void xio_load_fixed(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    *a = xio_amd_uniform(p[0]);
+    *b = xio_amd_uniform(p[1]);
 }
 XIO_FN uint32_t xio_exchange_acquire(uint32_t *p, uint32_t v) {
     uint32_t old = __hip_atomic_exchange(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -145,7 +181,12 @@ XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) {
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) {
     return __hip_atomic_load(p, __ATOMIC_RELAXED, XIO_AMD_SYSTEM);
 }
-/// An entry that the controller wrote, behind xio_acquire_system.
+/// The same where one is looked at at a time: xio_acquire_phase must follow.
+XIO_FN uint32_t xio_load_phase_alone(const uint32_t *p) { return xio_load_phase(p); }
+XIO_FN void xio_acquire_phase() { xio_acquire_system(); }
+/// Before a result is stored that another wave may wait for, behind xio_acquire_phase.
+XIO_FN void xio_release_result() {}
+/// An entry that the controller wrote, behind xio_acquire_system or xio_acquire_phase.
 XIO_FN xio_quad xio_load_entry(const xio_quad *p) { return *p; }
 /// Writes a doorbell, behind everything that was written before.
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) {

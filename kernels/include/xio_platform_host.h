@@ -42,6 +42,7 @@ XIO_FN uint32_t xio_block() { return xio_host.block; }
 XIO_FN uint32_t xio_lane() { return 0; }
 XIO_FN xio_lanes xio_ballot(xio_lanes, bool yes) { return yes ? 1 : 0; }
 XIO_FN xio_lanes xio_active() { return 1; }
+XIO_FN xio_lanes xio_together(uint32_t) { return 1; }
 XIO_FN uint32_t xio_first32(xio_lanes, uint32_t value) { return value; }
 XIO_FN uint32_t xio_last32(xio_lanes, uint32_t value) { return value; }
 XIO_FN void xio_wave_sync(xio_lanes) {}
@@ -60,6 +61,7 @@ XIO_FN void xio_barrier() {
 }
 
 XIO_FN void xio_release_device() {}
+XIO_FN void xio_release_block() {}
 XIO_FN void xio_acquire_device() {}
 XIO_FN void xio_acquire_system() {}
 
@@ -69,6 +71,19 @@ template <class T> XIO_FN T xio_add(T *p, T v) { return __atomic_fetch_add(p, v,
 // Both orders: without fences, the operation itself carries what a fence beside it would.
 XIO_FN bool xio_swap(uint64_t *p, uint64_t from, uint64_t to) {
     return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+XIO_FN void xio_swap_two(xio_change *a, xio_change *b) {
+    a->done = xio_swap(a->p, a->from, a->to);
+    b->done = xio_swap(b->p, b->from, b->to);
+}
+XIO_FN void xio_swap_three(xio_change *a, xio_change *b, xio_change *c) {
+    xio_swap_two(a, b);
+    c->done = xio_swap(c->p, c->from, c->to);
+}
+XIO_FN void xio_acquire_locks() {}
+XIO_FN void xio_load_fixed(const uint64_t *p, uint64_t *a, uint64_t *b) {
+    *a = p[0];
+    *b = p[1];
 }
 XIO_FN uint32_t xio_exchange_acquire(uint32_t *p, uint32_t v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE); }
 template <class T> XIO_FN T xio_load_acquire(const T *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
@@ -92,6 +107,9 @@ XIO_FN void xio_shared_min(uint32_t *p, uint32_t v) {
 }
 XIO_FN void xio_shared_add(uint64_t *p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 XIO_FN uint32_t xio_load_phase(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+XIO_FN uint32_t xio_load_phase_alone(const uint32_t *p) { return xio_load_phase(p); }
+XIO_FN void xio_acquire_phase() {}
+XIO_FN void xio_release_result() {}
 XIO_FN xio_quad xio_load_entry(const xio_quad *p) { return *p; }
 XIO_FN void xio_doorbell(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 

@@ -103,8 +103,10 @@ structures! {
         cq_doorbells: u64,
         /// Completions of commands that were given up before.
         late: u64,
+        /// Completions that the controller was told of as taken, by the head doorbell.
+        cq_known: u64,
         /// Zero.
-        reserved4: [u64; 13],
+        reserved4: [u64; 12],
         /// Slots that are poisoned: a command was given up there, and its identifier is not used again.
         poisoned: u32,
         /// Not 0 when the controller broke the protocol: `XIO_BROKEN_*`. The queue takes no more commands.

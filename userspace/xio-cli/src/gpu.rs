@@ -150,23 +150,22 @@ fn values(which: Which, controllers: u32, rounds: u64) -> Result<(), Failure> {
 }
 
 fn bytes(which: Which, controllers: u32) -> Result<(), Failure> {
-    let limit = bench::copy_limit(which, 64 << 20, 20)?;
     let gigabytes = |rate: &Rate| rate.bytes_per_second() / 1e9;
-    let mut text = format!(
-        "Retrieve into the device's memory, {controllers} controllers; the runtime copies {:.1} GB/s:\n",
-        gigabytes(&limit)
-    );
+    let limit = gigabytes(&bench::copy_limit(which, 64 << 20, 20)?);
+    output::text(&format!(
+        "Retrieve into the device's memory, {controllers} controllers; the runtime copies {limit:.1} GB/s. GB/s of the \
+         controllers alone, of the kernels that copy alone, of both at the same time:\n"
+    ))?;
+    let mut rows = vec![["VALUE", "CONTROLLERS", "COPY", "BOTH", "OF THE LIMIT"].map(str::to_owned).to_vec()];
     for shift in 17..=24 {
         let len = 1u32 << shift;
-        let rate = bench::bandwidth(which, controllers, len, 8)?;
-        let of = 100.0 * gigabytes(&rate) / gigabytes(&limit);
-        // As above.
-        let _ = writeln!(
-            text,
-            "{:>9} {:6.1} GB/s, {of:.0} % of the copy",
-            output::size(u64::from(len)),
-            gigabytes(&rate)
+        let rates = bench::bandwidth(which, controllers, len, 8)?;
+        let mut row = vec![output::size(u64::from(len))];
+        row.extend(
+            [rates.controllers, rates.pull, rates.both].map(|rate| format!("{:.1}", gigabytes(&rate))),
         );
+        row.push(format!("{:.0} %", 100.0 * gigabytes(&rates.both) / limit));
+        rows.push(row);
     }
-    output::text(&text)
+    output::text(&output::columns(&rows))
 }

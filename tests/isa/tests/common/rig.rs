@@ -201,7 +201,7 @@ fn queue(arena: &mut Arena, controller: &mut KvController, qid: u16, options: &O
     (queue.slots, queue.timeout) = (slots, options.timeout);
     (queue.entries, queue.shift, queue.qid) = (entries, entries.ilog2(), qid.into());
     let first = options.first;
-    (queue.tail, queue.sq_head) = (first, first);
+    (queue.tail, queue.sq_head, queue.cq_known) = (first, first, first);
     (queue.published, queue.reaped) = (first.wrapping_mul(2), first.wrapping_mul(2));
     let all: Vec<Slot> =
         (0..u64::from(entries)).map(|n| Slot { state: first.wrapping_add(n) << 2, result: 0 }).collect();

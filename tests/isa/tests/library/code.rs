@@ -9,7 +9,8 @@ use xio_device_abi::device::Item;
 use xio_isa::{check, Arch};
 
 /// Kernels that have nothing to do with a queue.
-const WITHOUT_QUEUE: [&str; 3] = ["xio_kernel_encode", "xio_kernel_fill", "xio_kernel_verify"];
+const WITHOUT_QUEUE: [&str; 4] =
+    ["xio_kernel_encode", "xio_kernel_fill", "xio_kernel_verify", "xio_kernel_bench_pull"];
 
 #[test]
 fn doorbells_are_written_back_and_waited_for() {
@@ -17,7 +18,7 @@ fn doorbells_are_written_back_and_waited_for() {
         let object = library(arch, &[]);
         let names: BTreeSet<_> = object.kernels.iter().map(|kernel| kernel.name.clone()).collect();
         assert!(
-            names.len() >= 14 && names.is_superset(&WITHOUT_QUEUE.map(str::to_owned).into()),
+            names.len() >= 16 && names.is_superset(&WITHOUT_QUEUE.map(str::to_owned).into()),
             "{arch}: {names:?}"
         );
         for name in check::functions(&object.program) {
@@ -75,7 +76,7 @@ fn nearly_every_kind_of_instruction_is_run() {
                 continue;
             }
             let run = Run { blocks: 1, threads: 8, batch: 8, ..run };
-            for kernel in ["bench", "bench_call", "bench_plain", "bench_lock"] {
+            for kernel in ["bench", "bench_call", "bench_stream", "bench_pull", "bench_plain", "bench_lock"] {
                 go(kernel, &table(opcode::STORE, 100), &run);
             }
         }

@@ -88,7 +88,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Runs rounds of all items by one block.
-    fn run(&self, style: Style, rounds: u64) -> Result<Rate> {
+    fn run(&self, kernel: Builtin, rounds: u64) -> Result<Rate> {
         let (gpu, count) = (self.gpu, self.items.len() as u32);
         let table = gpu.alloc(self.items.as_bytes().len())?;
         table.write(0, self.items.as_bytes())?;
@@ -106,7 +106,7 @@ impl Work<'_> {
         (args.blocks, args.threads) = (1, threads.min(256));
         let before = self.queue.counters()?;
         // SAFETY: all addresses were made here or are those of `self`, as long as `count` says.
-        unsafe { Kernel::builtin(gpu, style.kernel())?.launch(&args)? };
+        unsafe { Kernel::builtin(gpu, kernel)?.launch(&args)? };
         let after = self.queue.counters()?;
         let mut words = [0u8; 16];
         out.read(0, &mut words)?;
@@ -157,7 +157,7 @@ pub fn echo(gpu: &Gpu, style: Style, batch: u32, rounds: u64) -> Result<Rate> {
             }
         });
         // A tenth first, to warm up.
-        let rate = work.run(style, rounds / 10 + 1).and_then(|_| work.run(style, rounds));
+        let rate = work.run(style.kernel(), rounds / 10 + 1).and_then(|_| work.run(style.kernel(), rounds));
         done.store(true, Ordering::Relaxed);
         rate
     })
@@ -209,22 +209,23 @@ impl Station {
 /// [`Error::Gpu`], [`Error::Protocol`].
 pub fn retrieve(which: Which, controllers: u32, batch: u32, len: u32, rounds: u64) -> Result<Rate> {
     let stations = (0..controllers).map(|_| Station::new(which, batch, len)).collect::<Result<Vec<_>>>()?;
-    together(&stations, rounds, false)
+    together(&stations, Builtin::Bench, rounds)
 }
 
-/// Runs all stations at once, warmed up, for some rounds each; `copy` says whether values go on to the device's memory.
-fn together(stations: &[Station], rounds: u64, copy: bool) -> Result<Rate> {
+/// Runs a kernel at all stations at once, warmed up, for some rounds each.
+fn together(stations: &[Station], kernel: Builtin, rounds: u64) -> Result<Rate> {
+    let copy = matches!(kernel, Builtin::BenchStream | Builtin::BenchPull);
     let start = Barrier::new(stations.len());
     let memory = |station: &Station| copy.then(|| station.gpu.alloc(station.buffer.len())).transpose();
     let memories = stations.iter().map(memory).collect::<Result<Vec<_>>>()?;
     let one = |station: &Station, to: Option<&DeviceMemory>| {
         let work = station.work(to.map_or(0, DeviceMemory::address));
-        let warm = work.run(Style::Batch, rounds / 10 + 1);
+        let warm = work.run(kernel, rounds / 10 + 1);
         // All come here, also one that failed.
         start.wait();
         warm?;
         let begin = Instant::now();
-        let rate = work.run(Style::Batch, rounds)?;
+        let rate = work.run(kernel, rounds)?;
         Ok((rate, begin, Instant::now()))
     };
     let rates: Vec<Result<(Rate, Instant, Instant)>> = std::thread::scope(|scope| {
@@ -242,15 +243,31 @@ fn together(stations: &[Station], rounds: u64, copy: bool) -> Result<Rate> {
     Ok(Rate { commands: sum(|r| r.commands), time, doorbells: sum(|r| r.doorbells), bytes: sum(|r| r.bytes) })
 }
 
-/// Retrieves values of `len` bytes, about 64 MiB a round, and copies them to the device's memory as they arrive: from
-/// `controllers` loopback controllers at once.
+/// Rates of bytes on their way to a device's memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Bandwidth {
+    /// Of the controllers alone: values go to memory of the host, and nobody copies them on.
+    pub controllers: Rate,
+    /// Of the kernels alone: they copy what is in memory of the host already.
+    pub pull: Rate,
+    /// Of both at the same time: each value is copied on while others are on their way.
+    pub both: Rate,
+}
+
+/// Retrieves values of `len` bytes, about 64 MiB a round, from `controllers` loopback controllers at once, and copies
+/// them to the device's memory; and each of the two alone.
 ///
 /// # Errors
 /// [`Error::Gpu`], [`Error::Protocol`].
-pub fn bandwidth(which: Which, controllers: u32, len: u32, rounds: u64) -> Result<Rate> {
+pub fn bandwidth(which: Which, controllers: u32, len: u32, rounds: u64) -> Result<Bandwidth> {
     let batch = ((64 << 20) / len.max(1)).clamp(1, 64);
     let stations = (0..controllers).map(|_| Station::new(which, batch, len)).collect::<Result<Vec<_>>>()?;
-    together(&stations, rounds, true)
+    let rate = |kernel| together(&stations, kernel, rounds);
+    Ok(Bandwidth {
+        controllers: rate(Builtin::Bench)?,
+        pull: rate(Builtin::BenchPull)?,
+        both: rate(Builtin::BenchStream)?,
+    })
 }
 
 /// Copies `len` bytes of host memory that the device knows to its own memory, by the runtime's own copy: the limit for

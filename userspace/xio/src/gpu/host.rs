@@ -161,7 +161,7 @@ mod kernels {
     kernels! {
         xio_kernel_store xio_kernel_retrieve xio_kernel_exist xio_kernel_delete xio_kernel_list xio_kernel_batch
         xio_kernel_encode xio_kernel_fill xio_kernel_verify xio_kernel_checksum xio_kernel_bench
-        xio_kernel_bench_call xio_kernel_bench_plain xio_kernel_bench_lock
+        xio_kernel_bench_call xio_kernel_bench_stream xio_kernel_bench_pull xio_kernel_bench_plain xio_kernel_bench_lock
     }
 
     /// Runs some blocks at the same time.

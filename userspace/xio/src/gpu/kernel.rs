@@ -38,6 +38,10 @@ pub enum Builtin {
     Bench,
     /// Benchmark of blocking calls.
     BenchCall,
+    /// Benchmark of values into the device's memory: commands and copies at the same time.
+    BenchStream,
+    /// Benchmark of the copies alone.
+    BenchPull,
     /// The block owns the queue, to compare with.
     BenchPlain,
     /// A lock and a doorbell for each command, to compare with.
@@ -46,7 +50,7 @@ pub enum Builtin {
 
 impl Builtin {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Store,
         Self::Retrieve,
         Self::Exist,
@@ -59,6 +63,8 @@ impl Builtin {
         Self::Checksum,
         Self::Bench,
         Self::BenchCall,
+        Self::BenchStream,
+        Self::BenchPull,
         Self::BenchPlain,
         Self::BenchLock,
     ];
@@ -78,6 +84,8 @@ impl Builtin {
             Self::Checksum => "xio_kernel_checksum",
             Self::Bench => "xio_kernel_bench",
             Self::BenchCall => "xio_kernel_bench_call",
+            Self::BenchStream => "xio_kernel_bench_stream",
+            Self::BenchPull => "xio_kernel_bench_pull",
             Self::BenchPlain => "xio_kernel_bench_plain",
             Self::BenchLock => "xio_kernel_bench_lock",
         }

@@ -124,6 +124,7 @@ impl GpuQueue {
             )));
         }
         (queue.tail, queue.published, queue.sq_head, queue.reaped) = (first, first << 1, first, first << 1);
+        queue.cq_known = first;
         let slot = |n: u32| Slot { state: first.wrapping_add(n.into()) << 2, result: 0 };
         let slots: Vec<Slot> = (0..entries).map(slot).collect();
         memory.write(0, queue.as_bytes())?;

@@ -23,7 +23,9 @@ fn values_come_from_several_controllers_at_once() {
     let which = gpu().info().which;
     let rate = retrieve(which, 2, 4, 64, 20).unwrap();
     assert_eq!((rate.commands, rate.bytes), (160, 160 * 64));
-    let rate = bandwidth(which, 1, 1 << 16, 1).unwrap();
-    assert_eq!(rate.bytes, rate.commands << 16);
+    let rates = bandwidth(which, 1, 1 << 16, 2).unwrap();
+    for rate in [rates.controllers, rates.pull, rates.both] {
+        assert_eq!((rate.commands, rate.bytes), (2 * 64, (2 * 64) << 16));
+    }
     assert!(copy_limit(which, 1 << 20, 2).unwrap().bytes_per_second() > 0.0);
 }
