@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -155,6 +155,24 @@ impl Poller {
     pub(super) fn controller(&self) -> MutexGuard<'_, Controller> {
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         let controller = self.shared.controller();
+        self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+        controller
+    }
+
+    /// The controller, between two passes, unless a condition is met before.
+    pub(super) fn controller_unless(
+        &self,
+        given_up: impl Fn() -> bool,
+    ) -> Option<MutexGuard<'_, Controller>> {
+        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
+        let controller = loop {
+            match self.shared.controller.try_lock() {
+                Ok(controller) => break Some(controller),
+                Err(TryLockError::Poisoned(error)) => break Some(error.into_inner()),
+                Err(TryLockError::WouldBlock) if given_up() => break None,
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        };
         self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
         controller
     }
