@@ -133,7 +133,7 @@ impl Controller {
         let (request, finish) = match command {
             Command::Store { key, len, options, data } => {
                 // The value is read straight into the memory that it is kept in.
-                let mut value = huge::zeros(len as usize);
+                let mut value = huge::memory(len as usize);
                 data::from_host(&*self.host.memory, data, &mut value)?;
                 self.moved += u64::from(len);
                 let request = Request::Put { key, value, condition: options.condition };

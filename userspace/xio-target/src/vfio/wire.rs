@@ -3,7 +3,6 @@
 //! numbers in them (`linux/vfio.h`). All in the byte order of the machine.
 
 use nix::errno::Errno;
-use zerocopy::FromBytes;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Commands.
@@ -160,7 +159,7 @@ pub(super) const IRQ_ERROR: u32 = 3;
 pub(super) const IRQ_REQUEST: u32 = 4;
 
 /// Splits a message's payload into its structure and what follows.
-pub(super) fn parse<T: FromBytes>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
+pub(super) fn parse<T: zerocopy::FromBytes>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
     T::read_from_prefix(payload).map_err(|_| Errno::EINVAL)
 }
 

@@ -195,7 +195,7 @@ impl Client {
 pub struct Machine {
     pub client: Client,
     memory: File,
-    bar: File,
+    pub bar: File,
     /// Memory of the controller: first address and file.
     pub cmb: Option<(u64, File)>,
 }
