@@ -39,6 +39,7 @@ pub struct Machine {
     pub(crate) spare_controllers: usize,
     pub(crate) one_slot: bool,
     pub(crate) tools: bool,
+    pub(crate) private: bool,
 }
 
 impl Default for Machine {
@@ -65,6 +66,7 @@ impl Machine {
             spare_controllers: 0,
             one_slot: false,
             tools: false,
+            private: false,
         }
     }
 
@@ -101,6 +103,13 @@ impl Machine {
     #[must_use]
     pub fn one_slot(mut self) -> Self {
         self.one_slot = true;
+        self
+    }
+
+    /// Memory that QEMU does not share, so that controllers have to ask for it.
+    #[must_use]
+    pub fn private_memory(mut self) -> Self {
+        self.private = true;
         self
     }
 
@@ -180,8 +189,9 @@ impl Machine {
     #[must_use]
     pub(crate) fn qemu_arguments(&self, dir: &Path) -> Vec<String> {
         let ram = self.ram_mib;
+        let (backend, share) = if self.private { ("ram", "off") } else { ("memfd", "on") };
         let mut arguments = words(&format!(
-            "-machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size={ram}M,share=on -m {ram}M \
+            "-machine q35,memory-backend=mem -object memory-backend-{backend},id=mem,size={ram}M,share={share} -m {ram}M \
              -smp {} -nodefaults -display none -no-reboot",
             self.cpus
         ));
