@@ -139,6 +139,10 @@ fn accesses_cross_from_shared_memory_and_respect_rights() {
         assert_eq!(d.kv(1, store(end)).is_ok(), write);
         assert!(!d.bus.client.remote.asked.is_empty());
     }
+    // At the end of all addresses.
+    let last = u64::MAX - 8191;
+    d.bus.client.map_remote(last, 8192, 3);
+    assert_eq!(d.kv(1, retrieve(last + 4096)), Ok(4096));
 }
 
 #[test]

@@ -107,10 +107,15 @@ impl Remote {
         }
     }
 
+    /// Bytes of data that a message may have, at least 1.
+    fn max(&self) -> usize {
+        self.lock().max.max(1)
+    }
+
     /// Reads from the client's memory; `None` if that is not possible.
     pub(super) fn read(&self, addr: u64, to: &mut [u8]) -> Option<()> {
-        let max = self.lock().max;
-        for (addr, part) in (addr..).step_by(max.max(1)).zip(to.chunks_mut(max.max(1))) {
+        let max = self.max();
+        for (part, addr) in to.chunks_mut(max).zip((addr..).step_by(max)) {
             let answer = self.ask(command::DMA_READ, addr, part.len(), &[])?;
             let (access, data): (DmaAccess, _) = parse(&answer.payload).ok()?;
             if (access.address, access.count) != (addr, part.len() as u64) || data.len() != part.len() {
@@ -124,8 +129,8 @@ impl Remote {
 
     /// Writes to the client's memory; `None` if that is not possible, or only in part.
     pub(super) fn write(&self, addr: u64, from: &[u8]) -> Option<()> {
-        let max = self.lock().max;
-        for (addr, part) in (addr..).step_by(max.max(1)).zip(from.chunks(max.max(1))) {
+        let max = self.max();
+        for (part, addr) in from.chunks(max).zip((addr..).step_by(max)) {
             let answer = self.ask(command::DMA_WRITE, addr, part.len(), part)?.payload;
             // The count is a dword in the protocol's text; QEMU leaves all of it out.
             let count = answer.get(8..12).map(|count| count == (part.len() as u32).to_ne_bytes());

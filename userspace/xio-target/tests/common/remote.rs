@@ -47,10 +47,6 @@ pub struct Answer {
 }
 
 impl RemoteMemory {
-    pub fn has(&self, addr: u64) -> bool {
-        addr >= self.base && addr - self.base < self.bytes.len() as u64
-    }
-
     pub fn range(&self, addr: u64, len: usize) -> Option<Range<usize>> {
         let start = usize::try_from(addr.checked_sub(self.base)?).ok()?;
         let end = start.checked_add(len)?;
