@@ -58,9 +58,9 @@ fn store(prp1: u64) -> Command {
 #[test]
 fn values_and_lists_go_by_message_in_parts_that_the_client_takes() {
     for (manner, capabilities, max) in [
-        (Manner::Good, "\"max_msg_fds\":16", 1 << 20),
-        (Manner::Good, "\"max_data_xfer_size\":65536", 65536),
-        (Manner::Terse, "\"max_data_xfer_size\":4294967296", 1 << 20),
+        (Manner::Good, "\"max_msg_fds\":16", 65536),
+        (Manner::Good, "\"max_data_xfer_size\":10000", 10000),
+        (Manner::Terse, "\"max_data_xfer_size\":4294967296", 65536),
     ] {
         let (mut d, _stop) = ready(capabilities);
         d.bus.client.remote.manner = manner;

@@ -6,13 +6,17 @@
 //! to wait for the controller, and [`Remote::interrupt`] makes every access fail at once where it has to.
 
 use super::socket::{Message, Sender};
-use super::wire::{command, parse, DmaAccess, Header, MAX_DATA};
+use super::wire::{command, parse, DmaAccess, Header};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// How long an answer may take. After that nothing is asked for as long again, so that commands fail at once.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Most bytes of data in a message, whatever the client says that it takes. QEMU 11.1 never goes on with a reply that
+/// does not fit into the socket at once, and Linux gives a socket 208 KiB.
+const AT_ONCE: usize = 64 << 10;
 
 #[derive(Default)]
 struct State {
@@ -64,8 +68,7 @@ impl Remote {
     /// A client has come.
     pub(super) fn connect(&self, to: Sender) {
         let mut state = self.lock();
-        *state =
-            State { to: Some(to), max: MAX_DATA, interruptions: state.interruptions, ..State::default() };
+        *state = State { to: Some(to), max: AT_ONCE, interruptions: state.interruptions, ..State::default() };
     }
 
     /// The client has left.
@@ -76,7 +79,7 @@ impl Remote {
 
     /// The client takes that much data in a message.
     pub(super) fn limit(&self, max: usize) {
-        self.lock().max = max.min(MAX_DATA);
+        self.lock().max = max.min(AT_ONCE);
     }
 
     /// Makes what is under way fail, and all accesses from now on.

@@ -21,7 +21,7 @@ pub(super) mod command {
     pub(in super::super) const DEVICE_RESET: u16 = 13;
 }
 
-/// Bytes of data that a message may carry to us, and what a client takes that does not say how much.
+/// Bytes of data that a message may carry to us, as negotiated.
 pub(super) const MAX_DATA: usize = 1 << 20;
 /// File descriptors that a message may carry, as negotiated.
 pub(super) const MAX_FDS: usize = 16;
