@@ -78,6 +78,7 @@ pub const CASES: &[Case] = &[
     }),
     case("nvme", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&[])),
     case("nvme-cmb", "nvme", || Machine::new().iommu(Iommu::Intel).controller(&["--cmb", "4M"])),
+    case("nvme-private", "nvme", || Machine::new().iommu(Iommu::Intel).private_memory().controller(&[])),
     case("interop", "interop", || Machine::new().controller(&["--namespaces", "2"]).tools()),
     case("rados", "rados", || {
         // The suite `rados` says where the cluster is.

@@ -44,6 +44,7 @@ pub struct Machine {
     pub(crate) tools: bool,
     pub(crate) fake_gpu: bool,
     pub(crate) peers: bool,
+    pub(crate) private: bool,
 }
 
 impl Default for Machine {
@@ -72,6 +73,7 @@ impl Machine {
             tools: false,
             fake_gpu: false,
             peers: true,
+            private: false,
         }
     }
 
@@ -108,6 +110,13 @@ impl Machine {
     #[must_use]
     pub fn one_slot(mut self) -> Self {
         self.one_slot = true;
+        self
+    }
+
+    /// Memory that QEMU does not share, so that controllers have to ask for it.
+    #[must_use]
+    pub fn private_memory(mut self) -> Self {
+        self.private = true;
         self
     }
 
@@ -211,8 +220,9 @@ impl Machine {
     #[must_use]
     pub(crate) fn qemu_arguments(&self, dir: &Path) -> Vec<String> {
         let ram = self.ram_mib;
+        let (backend, share) = if self.private { ("ram", "off") } else { ("memfd", "on") };
         let mut arguments = words(&format!(
-            "-machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size={ram}M,share=on -m {ram}M \
+            "-machine q35,memory-backend=mem -object memory-backend-{backend},id=mem,size={ram}M,share={share} -m {ram}M \
              -smp {} -cpu {} -nodefaults -display none -no-reboot",
             self.cpus,
             self.processor()

@@ -56,7 +56,7 @@ impl Sqe {
         self.flags & 3
     }
 
-    /// PRP or SGL for Data Transfer (PSDT): 0 is PRP.
+    /// PRP or SGL for Data Transfer (PSDT): 0 is PRP, 1 and 2 are SGL, 3 is reserved.
     pub const fn psdt(&self) -> u8 {
         self.flags >> 6
     }
@@ -73,7 +73,7 @@ impl Sqe {
     }
 }
 
-/// The two PRP entries of a command.
+/// The two PRP entries of a command, or its [SGL descriptor](crate::sgl::Descriptor).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DataPointer {
     /// First page, with the offset in it.

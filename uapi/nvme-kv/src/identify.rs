@@ -101,7 +101,7 @@ pub struct Controller {
     pub vwc: u8,
     /// Bytes 526 to 535.
     pub reserved3: [u8; 10],
-    /// SGL Support.
+    /// SGL Support (SGLS), see [`Controller::SGLS_ANY`] and [`Controller::SGLS_LONGER`].
     pub sgls: U32,
     /// Maximum Number of Allowed Namespaces.
     pub mnan: U32,
@@ -134,6 +134,10 @@ impl Controller {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// `lpa`: Get Log Page takes offset and upper length.
     pub const LPA_EXTENDED: u8 = 1 << 2;
+    /// `sgls`: SGLs, whatever the alignment.
+    pub const SGLS_ANY: u32 = 1 << 0;
+    /// `sgls`: also those that are longer than the transfer.
+    pub const SGLS_LONGER: u32 = 1 << 18;
     /// `oacs`: Doorbell Buffer Config.
     pub const OACS_DOORBELL_BUFFERS: u16 = 1 << 8;
     /// `oaes`: Namespace Attribute Notices.

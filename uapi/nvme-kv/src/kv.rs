@@ -159,8 +159,8 @@ impl Command {
         ) {
             return Err(Status::INVALID_OPCODE);
         }
-        // Neither fused operations nor SGLs are offered.
-        if sqe.fuse() != 0 || sqe.psdt() != 0 {
+        // Fused operations are not offered. Whether the data pointer is PRP entries or an SGL is for who follows it.
+        if sqe.fuse() != 0 || sqe.psdt() == 3 {
             return Err(Status::INVALID_FIELD);
         }
         if sqe.opcode == opcode::FLUSH {
@@ -301,7 +301,8 @@ pub(crate) mod tests {
             Command::decode(&sqe)
         };
         assert_eq!(decode(|s| s.opcode = 0x83), Err(Status::INVALID_OPCODE));
-        assert_eq!(decode(|s| s.flags = 0x40), Err(Status::INVALID_FIELD));
+        assert_eq!(decode(|s| s.flags = 0xc0), Err(Status::INVALID_FIELD));
+        assert_eq!(decode(|s| s.flags = 0x40), Ok(Command::Exist { key }));
         assert_eq!(decode(|s| s.flags = 1), Err(Status::INVALID_FIELD));
         assert_eq!(decode(|s| s.cdw10[1] = 0.into()), Err(Status::INVALID_KEY_SIZE));
         assert_eq!(decode(|s| s.cdw10[1] = 17.into()), Err(Status::INVALID_KEY_SIZE));

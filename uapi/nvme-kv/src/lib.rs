@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! NVMe Key Value on the wire: registers, queue entries, commands, status, identify data, lists,
-//! queue arithmetic and PRP lists. No allocation, no unsafe code; the same source is compiled by
+//! queue arithmetic, PRP lists and SGLs. No allocation, no unsafe code; the same source is compiled by
 //! Kbuild into the kernel module and by cargo into everything else.
 //!
 //! Cited documents: "Base" is the NVM Express Base Specification 2.1, "KV" the NVM Express Key Value
@@ -26,6 +26,7 @@ pub mod log;
 pub mod prp;
 pub mod regs;
 pub mod ring;
+pub mod sgl;
 mod status;
 
 pub use entry::{Cqe, DataPointer, Sqe};

@@ -48,6 +48,8 @@ statuses! {
     COMMAND_SEQUENCE_ERROR = 0, 0x0c;
     /// invalid SGL segment descriptor
     INVALID_SGL_SEGMENT = 0, 0x0d;
+    /// invalid number of SGL descriptors
+    INVALID_SGL_COUNT = 0, 0x0e;
     /// data SGL length invalid
     SGL_DATA_LENGTH = 0, 0x0f;
     /// SGL descriptor type invalid

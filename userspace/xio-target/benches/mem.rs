@@ -2,14 +2,15 @@
 //! The controller with its back end in memory, driven through queues in the same thread.
 #![allow(missing_docs)]
 
-use nvme_kv::kv::{Command, RetrieveOptions, StoreOptions};
+mod common;
+
+use common::{criterion, pointer, retrieve, store, Times, OWN};
 use nvme_kv::regs::{offset, Aqa, Cc};
-use nvme_kv::{admin, Cqe, DataPointer, Key, Sqe};
+use nvme_kv::{admin, Cqe, Key, Sqe};
 use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use xio_target::host::{DmaFault, Doorbells, Host, HostMemory, Interrupts};
 use xio_target::{Config, Controller};
 use zerocopy::IntoBytes;
@@ -94,6 +95,12 @@ impl Bench {
         bench
     }
 
+    /// Sends `count` commands, some at once.
+    fn run_all(&mut self, sqe: &Sqe, count: u64, at_once: u64) {
+        (0..count / at_once).for_each(|_| self.run(sqe, at_once as u32));
+        self.run(sqe, (count % at_once) as u32);
+    }
+
     /// Sends as many commands at once and waits for all of them.
     fn run(&mut self, sqe: &Sqe, count: u32) {
         for _ in 0..count {
@@ -109,46 +116,26 @@ impl Bench {
     }
 }
 
-/// The data pointer of `len` bytes from `VALUES` on; lists are at 0x100000 less a few pages.
-fn pointer(bench: &Bench, len: usize) -> DataPointer {
-    let pages: Vec<u64> = (0..len.div_ceil(4096).max(1) as u64).map(|n| VALUES * 2 + n * 4096).collect();
-    let lists: Vec<u64> =
-        (0..nvme_kv::prp::list_pages(pages.len()) as u64).map(|n| 0x40000 + n * 4096).collect();
-    let write = |list: usize, slot: usize, entry: u64| {
-        bench.memory.write(lists[list] + slot as u64 * 8, &entry.to_le_bytes()).unwrap();
-    };
-    nvme_kv::prp::build(&pages, 0, len, &lists, write).unwrap()
-}
-
-/// Times of one call, the best of many within a second.
-fn best(mut work: impl FnMut()) -> Duration {
-    let (end, mut best) = (Instant::now() + Duration::from_secs(1), Duration::MAX);
-    while Instant::now() < end {
-        let start = Instant::now();
-        work();
-        best = best.min(start.elapsed());
-    }
-    best
-}
-
 fn main() {
-    let mut bench = Bench::new();
+    let (mut c, mut times, mut bench) = (criterion(), Times::default(), Bench::new());
     let key = Key::new(b"key of 16 bytes!").unwrap();
-    for (name, len, count) in [("64 B", 64usize, 128u32), ("4 KiB", 4096, 128), ("64 MiB", 64 << 20, 1)] {
-        let data = pointer(&bench, len);
-        let store =
-            Command::Store { key, len: len as u32, options: StoreOptions::default(), data }.encode(0, 1);
-        let options = RetrieveOptions::default();
-        let retrieve = Command::Retrieve { key, len: len as u32, options, data }.encode(0, 1);
+    for (name, len, at_once) in [("64 B", 64usize, 128u64), ("4 KiB", 4096, 128), ("64 MiB", 64 << 20, 1)] {
+        let memory = bench.memory.clone();
+        let data = pointer(VALUES * 2, len, 0x40000, |at, entry| {
+            memory.write(at, &entry.to_le_bytes()).unwrap();
+        });
         let (from, mut to) = (vec![1u8; len], vec![2u8; len]);
-        let times = [
-            ("store", best(|| bench.run(&store, count)) / count),
-            ("retrieve", best(|| bench.run(&retrieve, count)) / count),
-            ("plain copy", best(|| to.copy_from_slice(black_box(&from)))),
-        ];
-        for (what, time) in times {
-            let rate = 1.0 / time.as_secs_f64();
-            println!("{name:7} {what:10} {time:?}, {rate:.0}/s, {:.1} MiB/s", rate * len as f64 / 1048576.0);
+        let [copied, stored, retrieved] = ["copy", "store", "retrieve"].map(|what| format!("{what} {name}"));
+        times.measure(&mut c, (&copied, len), OWN, |count| {
+            (0..count).for_each(|_| to.copy_from_slice(black_box(&from)));
+        });
+        for (what, sqe) in [(&stored, store(key, len, data)), (&retrieved, retrieve(key, len, data))] {
+            times.measure(&mut c, (what, len), OWN, |count| bench.run_all(&sqe, count, at_once));
         }
+        // A small copy takes less than it takes to look at a clock.
+        let copied = (len > 4096).then_some(&*copied);
+        times.tell(&stored, len, copied);
+        times.tell(&retrieved, len, copied);
     }
+    c.final_summary();
 }

@@ -2,7 +2,7 @@
 //! Admin commands (Base, section 5).
 
 use crate::controller::{Controller, Outcome};
-use crate::data;
+use crate::data::{self, Buffer};
 use crate::kv::{Step, ALL};
 use nvme_kv::admin::{feature, Command, CreateCq, CreateSq, Feature, NOT_ABORTED};
 use nvme_kv::{Sqe, Status};
@@ -36,13 +36,13 @@ impl Controller {
             Command::DeleteCq { qid } => self.queues.delete_cq(qid).map(|()| 0),
             Command::Identify(command) => {
                 let bytes = self.identify(&command)?;
-                data::to_host(&*self.host.memory, command.data, bytes.len(), &bytes).map(|()| 0)
+                data::to_host(&*self.host.memory, Buffer::Prp(command.data), bytes.len(), &bytes).map(|()| 0)
             }
             Command::GetLogPage(command) => {
                 let bytes = self.log_page(&command)?;
                 // A page can be shorter than the host's buffer.
                 let room = usize::try_from(command.len()).map_err(|_| Status::INVALID_FIELD)?;
-                data::to_host(&*self.host.memory, command.data, room, &bytes).map(|()| 0)
+                data::to_host(&*self.host.memory, Buffer::Prp(command.data), room, &bytes).map(|()| 0)
             }
             Command::SetFeatures(set) => self.set_features(&set),
             Command::GetFeatures(get) => {

@@ -101,7 +101,7 @@ pub(crate) struct Serve {
     /// File that describes namespaces and controllers; nothing else but -v can be given with it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "control", "data", "rados", "serial", "namespaces",
           "capacity", "max_value", "max_key", "max_keys", "read_only", "max_queue_entries", "max_queues", "dstrd",
-          "mdts", "contiguous_queues", "cmb", "css"])]
+          "mdts", "contiguous_queues", "cmb", "idle_cpu", "css"])]
     pub(crate) config: Option<PathBuf>,
     /// Unix socket for `xio-target ctl`.
     #[arg(long, value_name = "PATH")]
@@ -132,6 +132,9 @@ pub(crate) struct Serve {
     /// Largest transfer: 2 ^ N pages of 4 KiB, 0 for no limit.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=51))]
     mdts: u8,
+    /// Percent of a processor core that waiting for commands may cost; less makes the first one after a pause wait longer.
+    #[arg(long, value_name = "PERCENT", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=100))]
+    idle_cpu: u8,
     /// Queues must be contiguous.
     #[arg(long)]
     contiguous_queues: bool,
@@ -186,6 +189,7 @@ impl Serve {
             mdts: self.mdts,
             contiguous_queues: self.contiguous_queues,
             cmb: self.cmb,
+            idle_cpu: self.idle_cpu,
             namespaces: vec![namespace; self.namespaces.into()],
             css: match self.css {
                 Sets::Kv => CommandSets::KeyValue,

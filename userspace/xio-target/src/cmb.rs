@@ -145,6 +145,15 @@ impl HostMemory for Window {
             len => Err(DmaFault { addr, len, write: true }),
         })
     }
+
+    fn is_direct(&self, addr: u64, len: usize) -> bool {
+        let mut direct = true;
+        let walked = self.pieces(addr, len, |memory, at, start, end| {
+            direct &= memory.is_direct(at, end - start);
+            Ok(())
+        });
+        direct && walked.is_ok()
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,9 @@ pub struct Config {
     /// Bytes of the Controller Memory Buffer, a multiple of 2 MiB; 0 for none. A controller has it only where it is
     /// plugged in such a way that a host can reach it.
     pub cmb: u64,
+    /// Percent of a processor core that looking for commands may cost while there are none, 1 to 100. Where the controller
+    /// has a thread of its own, that naps accordingly.
+    pub idle_cpu: u8,
 }
 
 impl Default for Config {
@@ -81,6 +84,7 @@ impl Default for Config {
             namespaces: vec![NamespaceConfig::default()],
             css: CommandSets::default(),
             cmb: 0,
+            idle_cpu: 2,
         }
     }
 }
@@ -200,6 +204,7 @@ impl Config {
         range("mdts", self.mdts, 0, 51)?;
         range("number of namespaces", self.namespaces.len() as u64, 0, MAX_NAMESPACES)?;
         self.namespaces.iter().try_for_each(NamespaceConfig::check)?;
+        range("idle_cpu", self.idle_cpu, 1, 100)?;
         range("cmb", self.cmb, 0, MAX_CMB)?;
         if self.cmb % CMB_UNIT != 0 {
             return Err(ConfigError::Multiple { name: "cmb", value: self.cmb, unit: CMB_UNIT });

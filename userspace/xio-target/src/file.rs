@@ -88,6 +88,7 @@ pub(crate) struct ControllerTable {
     contiguous_queues: Option<bool>,
     #[serde(default, deserialize_with = "bytes")]
     cmb: Option<u64>,
+    idle_cpu: Option<u8>,
 }
 
 impl File {
@@ -164,6 +165,7 @@ impl ControllerTable {
             mdts: self.mdts.unwrap_or(default.mdts),
             contiguous_queues: self.contiguous_queues.unwrap_or(default.contiguous_queues),
             cmb: self.cmb.unwrap_or(0),
+            idle_cpu: self.idle_cpu.unwrap_or(default.idle_cpu),
             namespaces,
             css: default.css,
         }
@@ -209,6 +211,7 @@ mod tests {
         namespaces = ["models", "scratch"]
         dstrd = 10
         cmb = "4M"
+        idle_cpu = 10
 
         [controller.vm2]
         socket = "/run/xio-target/vm2"
@@ -227,7 +230,7 @@ mod tests {
         let scratch = file.namespace["scratch"].config().unwrap();
         assert_eq!((scratch.max_keys, scratch.read_only, scratch.max_value), (1000, true, 64 << 20));
         let config = file.controller["vm1"].config(vec![scratch]);
-        assert_eq!((&*config.serial, config.dstrd, config.cmb), ("VM1", 10, 4 << 20));
+        assert_eq!((&*config.serial, config.dstrd, config.cmb, config.idle_cpu), ("VM1", 10, 4 << 20, 10));
         assert_eq!(config.check(), Ok(()));
         let other = file.controller["vm2"].config(vec![]);
         assert_ne!(other.serial, config.serial);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands under way: fetched, asked of a store, and not answered yet.
 
+use crate::data::Buffer;
 use crate::store::{Answer, Answers, Later};
-use nvme_kv::{DataPointer, Status};
+use nvme_kv::Status;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -35,9 +36,9 @@ pub(crate) enum Finish {
     /// A value of this length was stored.
     Store { len: usize },
     /// The value goes to the host's buffer of `len` bytes.
-    Retrieve { len: usize, data: DataPointer },
+    Retrieve { len: usize, buffer: Buffer },
     /// The keys go to the host's buffer of `len` bytes.
-    List { len: usize, data: DataPointer },
+    List { len: usize, buffer: Buffer },
     /// One of the flushes that `group` waits for.
     Member { group: u64 },
     /// Waits for `left` flushes; a host's command, or the shutdown of the controller.

@@ -24,6 +24,12 @@ pub trait HostMemory: Send + Sync {
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), DmaFault>;
     /// Writes a completion queue entry, its last dword (with the phase tag) last and with release ordering.
     fn post(&self, addr: u64, cqe: &Cqe) -> Result<(), DmaFault>;
+    /// Whether memory can be looked at all the time, which is not so where each access is a message to somebody. What is
+    /// not there at all may be either.
+    fn is_direct(&self, addr: u64, len: usize) -> bool {
+        let _ = (addr, len);
+        true
+    }
 }
 
 /// The doorbell registers, by their offset in BAR 0.

@@ -81,6 +81,7 @@ impl Controller {
         c.oacs = identify::Controller::OACS_DOORBELL_BUFFERS.into();
         c.oaes = identify::Controller::OAES_NAMESPACE.into();
         c.nn = (self.namespaces.len() as u32).into();
+        c.sgls = (identify::Controller::SGLS_ANY | identify::Controller::SGLS_LONGER).into();
         c.vwc = identify::Controller::VWC_FLUSH_ALL;
         let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{}", text(&self.uuid(0)));
         for (to, from) in c.subnqn.iter_mut().zip(nqn.bytes()) {

@@ -2,11 +2,12 @@
 //! The Key Value command set (KV, section 3).
 
 use crate::controller::{Controller, Outcome};
+use crate::data::{self, Buffer};
 use crate::flight::{Finish, Flight, Load};
 use crate::store::{Answer, Reply, Request, Store, Value};
-use crate::{data, huge, NamespaceConfig};
+use crate::{huge, NamespaceConfig};
 use nvme_kv::kv::Command;
-use nvme_kv::{list, DataPointer, Key, Sqe, Status};
+use nvme_kv::{list, Key, Sqe, Status};
 use std::sync::Arc;
 
 /// Namespace identifier for all namespaces.
@@ -114,13 +115,14 @@ impl Controller {
         if command == Command::Flush && nsid == ALL {
             return self.flush_all(sqid, cid, false);
         }
-        match self.start(nsid, sqid, cid, command) {
+        match self.start(sqid, sqe, command) {
             Ok(step) => step,
             Err(status) => Step::Done(Err(status)),
         }
     }
 
-    fn start(&mut self, nsid: u32, sqid: u16, cid: u16, command: Command) -> Result<Step, Status> {
+    fn start(&mut self, sqid: u16, sqe: &Sqe, command: Command) -> Result<Step, Status> {
+        let (nsid, cid, buffer) = (sqe.nsid.get(), sqe.cid.get(), Buffer::of(sqe));
         let index = (nsid as usize).checked_sub(1).ok_or(Status::INVALID_NAMESPACE)?;
         let namespace = self.namespaces.get(index).ok_or(Status::INVALID_NAMESPACE)?;
         // Base, section 3.2.1.5: one that is not attached.
@@ -131,20 +133,20 @@ impl Controller {
             return Ok(Step::Held);
         }
         let (request, finish) = match command {
-            Command::Store { key, len, options, data } => {
+            Command::Store { key, len, options, .. } => {
                 // The value is read straight into the memory that it is kept in.
-                let mut value = huge::zeros(len as usize);
-                data::from_host(&*self.host.memory, data, &mut value)?;
+                let mut value = huge::memory(len as usize);
+                data::from_host(&*self.host.memory, buffer, &mut value)?;
                 self.moved += u64::from(len);
                 let request = Request::Put { key, value, condition: options.condition };
                 (request, Finish::Store { len: len as usize })
             }
-            Command::Retrieve { key, len, data, .. } => {
+            Command::Retrieve { key, len, .. } => {
                 let len = len as usize;
-                (Request::Get { key, offset: 0, len }, Finish::Retrieve { len, data })
+                (Request::Get { key, offset: 0, len }, Finish::Retrieve { len, buffer })
             }
-            Command::List { start, len, data } => {
-                (Request::List { start, room: len as usize }, Finish::List { len: len as usize, data })
+            Command::List { start, len, .. } => {
+                (Request::List { start, room: len as usize }, Finish::List { len: len as usize, buffer })
             }
             Command::Delete { key } => {
                 let must_find = self.features.delete_must_find(nsid);
@@ -212,8 +214,8 @@ impl Controller {
             return Ok(0);
         }
         match (finish, answer?) {
-            (Finish::Retrieve { len, data }, Reply::Value(value)) => self.give_value(len, data, &value),
-            (Finish::List { len, data }, Reply::Keys(keys)) => self.give_keys(len, data, &keys),
+            (Finish::Retrieve { len, buffer }, Reply::Value(value)) => self.give_value(len, buffer, &value),
+            (Finish::List { len, buffer }, Reply::Keys(keys)) => self.give_keys(len, buffer, &keys),
             (Finish::Store { len }, Reply::Done) => {
                 self.counters.wrote(len);
                 Ok(0)
@@ -227,7 +229,7 @@ impl Controller {
     }
 
     /// Retrieve (KV, section 3.2.5): dword 0 is the length of the value, however much of it fits.
-    fn give_value(&mut self, room: usize, to: DataPointer, value: &Value) -> Outcome {
+    fn give_value(&mut self, room: usize, to: Buffer, value: &Value) -> Outcome {
         let bytes = value.bytes();
         data::to_host(&*self.host.memory, to, room, bytes)?;
         self.moved += bytes.len() as u64;
@@ -236,7 +238,7 @@ impl Controller {
     }
 
     /// List (KV, section 3.2.4). No more is written than the keys take, whatever the host's buffer.
-    fn give_keys(&mut self, room: usize, to: DataPointer, keys: &[Key]) -> Outcome {
+    fn give_keys(&mut self, room: usize, to: Buffer, keys: &[Key]) -> Outcome {
         let entries = keys.iter().map(|key| list::entry_len(key.len().into()));
         let mut buffer = vec![0; room.min(list::EMPTY_LEN + entries.sum::<usize>())];
         let mut list = list::Builder::new(&mut buffer).ok_or(Status::INVALID_FIELD)?;

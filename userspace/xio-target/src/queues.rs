@@ -155,7 +155,7 @@ impl Queues {
     /// Doorbell Buffer Config (Base, section 5.2.5): from now on the doorbells of I/O queues are in memory. Those that are
     /// there start with what their registers say.
     pub(crate) fn shadow(&mut self, buffers: DataPointer, host: &Host) -> Result<(), Status> {
-        let shadow = Shadow::new(buffers)?;
+        let shadow = Shadow::new(buffers, host)?;
         let all = (1..).zip(self.sq.iter().skip(1)).filter(|(_, q)| q.is_some());
         let tails = all.map(|(qid, _)| self.doorbells.sq_tail(qid));
         let all = (1..).zip(self.cq.iter().skip(1)).filter(|(_, q)| q.is_some());

@@ -17,9 +17,9 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    pub(crate) fn new(buffers: DataPointer) -> Result<Self, Status> {
-        let page = PAGE_SIZE as u64;
-        if buffers.prp1 % page != 0 || buffers.prp2 % page != 0 {
+    pub(crate) fn new(buffers: DataPointer, host: &Host) -> Result<Self, Status> {
+        let usable = |page: u64| page % PAGE_SIZE as u64 == 0 && host.memory.is_direct(page, PAGE_SIZE);
+        if !usable(buffers.prp1) || !usable(buffers.prp2) {
             return Err(Status::INVALID_FIELD);
         }
         Ok(Self { values: buffers.prp1, events: buffers.prp2 })

@@ -5,6 +5,7 @@ mod common;
 
 use common::client::*;
 use common::key;
+use common::remote::Manner;
 use nvme_kv::kv::Condition;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -88,6 +89,8 @@ fn messages_that_are_nearly_right_leave_the_connection_in_step() {
         let (stream, stop, thread) = serve(server);
         let mut client = Client::new(stream);
         client.negotiate();
+        client.remote.manner =
+            [Manner::Good, Manner::Refuse, Manner::Short, Manner::WrongId][random.below(4) as usize];
         for id in 0..400 {
             let (command, flags, payload) = message(&mut random, id);
             client.send(command, flags, &payload, &[]);

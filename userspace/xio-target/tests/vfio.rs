@@ -13,10 +13,12 @@ use nvme_kv::{DataPointer, Status};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use xio_target::store::{Answer, Later, MemStore, Promise, Request, Store};
 use xio_target::vfio::{Listener, Server};
-use xio_target::Config;
+use xio_target::{Config, NamespaceConfig};
 
 /// A server for one client at a time, and the way to stop it.
 struct Serving {
@@ -210,6 +212,50 @@ fn resets_disable_the_controller() {
         d.disable();
         d.bus.client.write_config(4, 6);
     }
+    drop(serving.stop());
+}
+
+/// A medium that never answers.
+#[derive(Default)]
+struct Stuck(Mutex<Vec<Promise>>);
+
+impl Store for Stuck {
+    fn start(&self, _: Request, later: &Later<'_>) -> Option<Answer> {
+        self.0.lock().unwrap().push(later.promise());
+        None
+    }
+    fn usage(&self) -> u64 {
+        0
+    }
+    fn pairs(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_store_that_never_answers_holds_up_no_message() {
+    let config = Config { namespaces: vec![NamespaceConfig::default(); 2], ..Config::default() };
+    let stores: Vec<Arc<dyn Store>> =
+        vec![Arc::new(Stuck::default()), Arc::new(MemStore::new(&config.namespaces[1]))];
+    let (serving, stream) = Serving::start(Server::with_stores(config, stores).unwrap());
+    let mut d = plug(stream);
+    d.enable(16);
+    d.create(1, 16);
+    d.create(2, 16);
+    let exist = |nsid| nvme_kv::kv::Command::Exist { key: key("a") }.encode(0, nsid);
+    for _ in 0..10 {
+        d.push(1, exist(1)).unwrap();
+    }
+    d.ring(1);
+    // Another queue, the admin queue, registers, and at last a reset.
+    let start = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(d.execute(2, exist(2)), Err(Status::KEY_NOT_FOUND));
+        assert!(d.identify(1, 0, 0).is_ok());
+        assert_eq!((d.csts(), d.pop(1)), (Csts(1), None));
+    }
+    d.disable();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     drop(serving.stop());
 }
 

@@ -9,7 +9,7 @@ use std::error::Error;
 use xio::gpu::abi::{Buffer, TaskResult};
 use xio::gpu::{Gpu, GpuBuffer, GpuQueue, GpuQueueOptions, Kernel};
 use xio::{Controller, Key, Kv, StoreOptions};
-use zerocopy::IntoBytes;
+use zerocopy::IntoBytes as _;
 use zerocopy_derive::{Immutable, IntoBytes};
 
 const SHARDS: u32 = 6;

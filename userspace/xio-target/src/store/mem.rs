@@ -2,7 +2,7 @@
 //! Pairs in memory.
 
 use super::{Answer, Later, Reply, Request, Store, Value};
-use crate::NamespaceConfig;
+use crate::{huge, NamespaceConfig};
 use nvme_kv::kv::Condition;
 use nvme_kv::{list, Key, Status};
 use std::collections::BTreeMap;
@@ -93,6 +93,13 @@ pub(super) fn max_pairs(config: &NamespaceConfig) -> u64 {
     }
 }
 
+/// Frees a value, unless it is being read.
+fn free(value: Arc<Vec<u8>>) {
+    if let Some(memory) = Arc::into_inner(value) {
+        huge::recycle(memory);
+    }
+}
+
 /// Whether a Store may happen, given whether the key exists.
 pub(super) fn check(condition: Condition, exists: bool) -> Result<(), Status> {
     match (condition, exists) {
@@ -148,7 +155,9 @@ impl MemStore {
         let old = pairs.insert(key, Arc::new(value));
         // Freeing a large value takes a while.
         drop(pairs);
-        drop(old);
+        if let Some(old) = old {
+            free(old);
+        }
         Ok(Reply::Done)
     }
 
@@ -156,6 +165,7 @@ impl MemStore {
         let value = self.write(key).remove(key).ok_or(Status::KEY_NOT_FOUND)?;
         self.used.give_back(cost(key, value.len()));
         self.pairs.give_back(1);
+        free(value);
         Ok(Reply::Done)
     }
 

@@ -7,16 +7,21 @@ use super::dma::DmaTable;
 use super::interrupts::Vectors;
 use super::pci::{self, ConfigSpace};
 use super::poller::{Handle, Poller};
-use super::socket::Message;
+use super::socket::{Message, Sender};
 use super::wire::{self, command, parse};
 use crate::host::HostMemory;
 use crate::store::{MemStore, Store};
 use crate::{Config, Controller, Host, NamespaceConfig};
 use nix::errno::Errno;
+use nvme_kv::regs::offset as at;
+use nvme_kv::PAGE_SIZE;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use zerocopy::{Immutable, IntoBytes};
+
+/// Bytes of the registers below the doorbells, as far as there are any.
+const REGISTERS: usize = 0x80;
 
 /// What a message is answered.
 #[derive(Default)]
@@ -46,6 +51,8 @@ pub(super) struct Device {
     bar: Arc<Bar>,
     cmb: Option<Arc<CmbMemory>>,
     space: ConfigSpace,
+    /// The registers as they were when the client last accessed them.
+    registers: [u8; REGISTERS],
     /// The client has said which version it speaks.
     negotiated: bool,
 }
@@ -70,7 +77,18 @@ impl Device {
         if let Some(cmb) = &cmb {
             controller = controller.with_cmb(cmb.clone());
         }
-        Ok(Self { poller: Poller::start(controller)?, dma, vectors, bar, cmb, space, negotiated: false })
+        let (poller, registers) = (Poller::start(controller)?, [0; REGISTERS]);
+        Ok(Self { poller, dma, vectors, bar, cmb, space, registers, negotiated: false })
+    }
+
+    /// A client has come.
+    pub(super) fn connect(&self, client: Sender) {
+        self.dma.remote().connect(client);
+    }
+
+    /// Takes a reply of the client.
+    pub(super) fn answered(&self, message: Message) {
+        self.dma.remote().answered(message);
     }
 
     /// For an administrator.
@@ -99,6 +117,7 @@ impl Device {
 
     /// As after power on, for the next client. What is stored stays.
     pub(super) fn power_cycle(&mut self) {
+        self.dma.remote().disconnect();
         self.reset();
         self.dma.clear();
         self.vectors.disconnect(true);
@@ -149,6 +168,11 @@ impl Device {
         if !text.is_empty() {
             let theirs: serde_json::Value = serde_json::from_slice(text).map_err(|_| Errno::EINVAL)?;
             log::info!("client speaks version 0.{}, {theirs}", version.minor);
+            if let Some(max) = theirs["capabilities"]["max_data_xfer_size"].as_u64() {
+                // With less, a value would take more messages than anybody waits for.
+                let max = usize::try_from(max).unwrap_or(usize::MAX);
+                self.dma.remote().limit(Some(max).filter(|max| *max >= PAGE_SIZE).ok_or(Errno::EINVAL)?);
+            }
         }
         self.negotiated = true;
         let ours = serde_json::json!({
@@ -160,7 +184,9 @@ impl Device {
     /// As after power on, but for what the client has set up: its memory and interrupts.
     fn reset(&mut self) {
         log::info!("reset");
+        let interruption = self.dma.remote().interrupt();
         self.poller.controller().reset();
+        drop(interruption);
         self.dma.enable(false);
         self.space.reset();
     }
@@ -253,16 +279,14 @@ impl Device {
         Ok(Reply::default())
     }
 
-    fn region_read(&self, payload: &[u8]) -> Result<Reply, Errno> {
+    fn region_read(&mut self, payload: &[u8]) -> Result<Reply, Errno> {
         let (access, _): (wire::RegionAccess, _) = parse(payload)?;
         let (offset, len) = self.check(&access)?;
         let mut data = vec![0; len];
         match access.region {
             wire::REGION_CONFIG => self.space.read(offset, &mut data),
             wire::REGION_BAR2 => self.read_cmb(offset, &mut data),
-            _ if offset + len <= Layout::DOORBELLS => {
-                self.poller.controller().read_register(offset, &mut data)
-            }
+            _ if offset + len <= Layout::DOORBELLS => self.read_registers(offset, &mut data),
             _ if self.bar.layout.is_doorbell(offset, len) => self.bar.read(offset, &mut data),
             // The client keeps the MSI-X table, and nothing is ever pending here.
             _ => {}
@@ -278,12 +302,37 @@ impl Device {
             wire::REGION_CONFIG if self.space.write(offset, data) => self.reset(),
             wire::REGION_CONFIG => self.dma.enable(self.space.is_bus_master()),
             wire::REGION_BAR2 => self.write_cmb(offset, data),
-            _ if offset + len <= Layout::DOORBELLS => self.poller.controller().write_register(offset, data),
+            _ if offset + len <= Layout::DOORBELLS => self.write_registers(offset, data),
             _ if self.bar.layout.is_doorbell(offset, len) => self.bar.write(offset, data),
             _ => {}
         }
         self.poller.wake();
         Ok(Reply::new(&access))
+    }
+
+    /// Reads registers; while the controller waits for the client, as they were. It writes most of them itself, and what
+    /// it finds changed by the controller (in CSTS) it finds the next time.
+    fn read_registers(&mut self, offset: usize, to: &mut [u8]) {
+        if let Some(controller) = self.poller.controller_unless(|| self.dma.remote().is_waiting()) {
+            controller.read_register(0, &mut self.registers);
+        }
+        for (to, at) in to.iter_mut().zip(offset..) {
+            *to = self.registers.get(at).copied().unwrap_or(0);
+        }
+    }
+
+    fn write_registers(&mut self, offset: usize, from: &[u8]) {
+        let touches = |at: usize| offset < at + 8 && at < offset + from.len();
+        // These end or redirect what is under way, so it need not come to its end. The others do nothing while
+        // anything is.
+        let changes = touches(at::CC) || touches(at::CMBMSC);
+        let interruption = changes.then(|| self.dma.remote().interrupt());
+        let controller = self.poller.controller_unless(|| !changes && self.dma.remote().is_waiting());
+        if let Some(mut controller) = controller {
+            controller.write_register(offset, from);
+            controller.read_register(0, &mut self.registers);
+        }
+        drop(interruption);
     }
 
     /// Bytes of BAR 2.

@@ -2,6 +2,7 @@
 //! The client's memory, by the addresses that the function uses for it (DMA_MAP, DMA_UNMAP).
 
 use super::mapping::Mapping;
+use super::remote::Remote;
 use super::wire::{DmaMap, DmaUnmap};
 use crate::host::{DmaFault, HostMemory};
 use nix::errno::Errno;
@@ -19,17 +20,26 @@ struct Region {
     len: u64,
     read: bool,
     write: bool,
-    /// Where it is here, and from which byte on; `None` for memory that came without a file.
+    /// Where it is here, and from which byte on; `None` for memory that came without a file and is the client's to access.
     memory: Option<(Arc<Mapping>, usize)>,
 }
 
 /// A file, and how it is mapped: device, inode, writable.
 type FileId = (u64, u64, bool);
 
+/// Where a piece of memory is.
+enum Place<'a> {
+    /// In this process: mapping and place in it.
+    Here(&'a Mapping, usize),
+    /// With the client, at this address.
+    There(&'a Remote, u64),
+}
+
 /// All memory that the function may access.
 ///
 /// An access holds the lock while it copies, and removing a region takes the lock for itself: when DMA_UNMAP is
-/// answered, no access is under way and none can start.
+/// answered, no access is under way and none can start. The lock is not held while the client is asked, which
+/// may be waiting for an answer to DMA_UNMAP; what it is asked for then, it refuses itself.
 #[derive(Default)]
 pub(super) struct DmaTable {
     /// By first address; regions do not overlap.
@@ -39,9 +49,16 @@ pub(super) struct DmaTable {
     files: Mutex<HashMap<FileId, Weak<Mapping>>>,
     /// The function is a bus master.
     enabled: AtomicBool,
+    /// What came without a file.
+    remote: Remote,
 }
 
 impl DmaTable {
+    /// The memory that the client accesses for us.
+    pub(super) const fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
     /// Lets the function access memory, or not; what is under way is finished first.
     pub(super) fn enable(&self, enabled: bool) {
         let _regions = self.lock_all();
@@ -141,21 +158,38 @@ impl DmaTable {
     fn access(
         &self,
         fault: DmaFault,
-        mut each: impl FnMut(&Mapping, usize, Range<usize>) -> Option<()>,
+        mut each: impl FnMut(Place<'_>, Range<usize>) -> Option<()>,
     ) -> Result<(), DmaFault> {
-        let regions = self.lock_shared();
-        if !self.enabled.load(Ordering::Relaxed) {
-            return Err(fault);
-        }
         let mut done = 0;
         while done < fault.len {
-            let piece = piece(&regions, fault, done).and_then(|(mapping, at, len)| {
-                each(mapping, at, done..done + len)?;
-                Some(len)
-            });
-            done += piece.ok_or(fault)?;
+            let there = self.access_here(fault, &mut done, &mut each).ok_or(fault)?;
+            if there > 0 {
+                let place = Place::There(&self.remote, fault.addr.wrapping_add(done as u64));
+                each(place, done..done + there).ok_or(fault)?;
+                done += there;
+            }
         }
         Ok(())
+    }
+
+    /// The pieces from byte `done` on that are here. Ends at one that is not, whose length it gives, or with 0 at the end.
+    fn access_here(
+        &self,
+        fault: DmaFault,
+        done: &mut usize,
+        mut each: impl FnMut(Place<'_>, Range<usize>) -> Option<()>,
+    ) -> Option<usize> {
+        let regions = self.lock_shared();
+        if !self.enabled.load(Ordering::Relaxed) {
+            return None;
+        }
+        while *done < fault.len {
+            let (memory, len) = piece(&regions, fault, *done)?;
+            let Some((mapping, at)) = memory else { return Some(len) };
+            each(Place::Here(mapping, at), *done..*done + len)?;
+            *done += len;
+        }
+        Some(0)
     }
 
     fn lock_shared(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Region>> {
@@ -167,26 +201,39 @@ impl DmaTable {
     }
 }
 
-/// The memory behind an access from byte `done` on: mapping, place in it, bytes (at least 1).
-fn piece(regions: &BTreeMap<u64, Region>, access: DmaFault, done: usize) -> Option<(&Mapping, usize, usize)> {
+/// The memory behind an access from byte `done` on: mapping and place in it, if it is here; bytes (at least 1).
+fn piece(
+    regions: &BTreeMap<u64, Region>,
+    access: DmaFault,
+    done: usize,
+) -> Option<(Option<(&Mapping, usize)>, usize)> {
     let addr = access.addr.checked_add(done as u64)?;
     let (start, region) = regions.range(..=addr).next_back()?;
     let allowed = if access.write { region.write } else { region.read };
     let offset = addr - start;
-    let (mapping, base) = region.memory.as_ref().filter(|_| allowed && offset < region.len)?;
+    if !allowed || offset >= region.len {
+        return None;
+    }
     let len = usize::try_from(region.len - offset).unwrap_or(usize::MAX).min(access.len - done);
-    Some((&**mapping, base + usize::try_from(offset).ok()?, len))
+    let Some((mapping, base)) = &region.memory else { return Some((None, len)) };
+    Some((Some((&**mapping, base + usize::try_from(offset).ok()?)), len))
 }
 
 impl HostMemory for DmaTable {
     fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), DmaFault> {
         let fault = DmaFault { addr, len: to.len(), write: false };
-        self.access(fault, |mapping, at, range| mapping.read(at, to.get_mut(range)?))
+        self.access(fault, |place, range| match place {
+            Place::Here(mapping, at) => mapping.read(at, to.get_mut(range)?),
+            Place::There(remote, addr) => remote.read(addr, to.get_mut(range)?),
+        })
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), DmaFault> {
         let fault = DmaFault { addr, len: from.len(), write: true };
-        self.access(fault, |mapping, at, range| mapping.write(at, from.get(range)?))
+        self.access(fault, |place, range| match place {
+            Place::Here(mapping, at) => mapping.write(at, from.get(range)?),
+            Place::There(remote, addr) => remote.write(addr, from.get(range)?),
+        })
     }
 
     fn post(&self, addr: u64, cqe: &Cqe) -> Result<(), DmaFault> {
@@ -195,13 +242,26 @@ impl HostMemory for DmaTable {
         let mut dword = [0; 4];
         dword.copy_from_slice(last);
         // An entry is aligned and so never in two regions of whole pages.
-        self.access(fault, |mapping, at, range| {
-            if range != (0..Cqe::SIZE) {
-                return None;
+        self.access(fault, |place, range| match place {
+            _ if range != (0..Cqe::SIZE) => None,
+            Place::Here(mapping, at) => {
+                mapping.write(at, first)?;
+                mapping.store(at + first.len(), u32::from_le_bytes(dword))
             }
-            mapping.write(at, first)?;
-            mapping.store(at + first.len(), u32::from_le_bytes(dword))
+            // In which order the client copies the bytes of one message is not said.
+            Place::There(remote, addr) => {
+                remote.write(addr, first)?;
+                remote.write(addr.wrapping_add(first.len() as u64), last)
+            }
         })
+    }
+
+    fn is_direct(&self, addr: u64, len: usize) -> bool {
+        let Some(last) = addr.checked_add((len as u64).saturating_sub(1)) else { return true };
+        let regions = self.lock_shared();
+        let first = regions.range(..=addr).next_back().map_or(addr, |(start, _)| *start);
+        let touched = regions.range(first..=last).filter(|(start, region)| *start + (region.len - 1) >= addr);
+        touched.into_iter().all(|(_, region)| region.memory.is_some())
     }
 }
 

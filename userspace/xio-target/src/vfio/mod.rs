@@ -11,6 +11,7 @@
 //! | `socket` | their transport, with file descriptors |
 //! | `mapping` | memory shared with the client |
 //! | `dma` | the client's memory by address |
+//! | `remote` | memory that the client has not shared: it is asked to copy |
 //! | `interrupts` | MSI-X vectors, an eventfd each |
 //! | `pci` | configuration space |
 //! | `bar` | layout of BAR 0, doorbells |
@@ -29,6 +30,7 @@ mod interrupts;
 mod mapping;
 mod pci;
 mod poller;
+mod remote;
 mod server;
 mod socket;
 mod wire;

@@ -2,23 +2,27 @@
 //! The thread that runs the controller.
 
 use crate::Controller;
+use nix::sys::prctl::set_timerslack;
+use nix::time::{clock_gettime, ClockId};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What the thread does after having found nothing for a while: first it spins for the lowest latency, then it leaves
-/// the processor to others (a virtual machine's own, most likely), then it sleeps, longer and longer.
+/// the processor to others (a virtual machine's own, most likely), then it naps, and at last as long as it takes to cost
+/// next to nothing.
 const SPIN: Duration = Duration::from_micros(10);
 const YIELD: Duration = Duration::from_millis(1);
-const NAPS: [(Duration, Duration); 3] = [
-    (Duration::from_millis(20), Duration::from_micros(50)),
-    (Duration::from_secs(1), Duration::from_micros(200)),
-    (Duration::MAX, Duration::from_millis(1)),
-];
+const SHORT_NAPS: Duration = Duration::from_millis(20);
+/// The shortest and the longest nap.
+const NAP: Duration = Duration::from_micros(40);
+const LONG_NAP: Duration = Duration::from_millis(1);
+/// Naps between two looks at what they cost.
+const MEASURED: u32 = 64;
 /// Between looks at a controller that is not running. Enabling it ends the sleep.
 const SLEEP: Duration = Duration::from_secs(1);
 
@@ -49,7 +53,11 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut idle: Option<Instant> = None;
+        // Otherwise naps end up to 50 µs late.
+        if let Err(errno) = set_timerslack(1) {
+            log::debug!("PR_SET_TIMERSLACK: {errno}");
+        }
+        let (mut idle, mut naps) = (None, Naps::new(self.controller().config().idle_cpu));
         let (mut sqid, mut done) = (0, 0);
         while !self.stop.load(Ordering::Acquire) {
             if self.waiting.load(Ordering::Acquire) > 0 {
@@ -69,8 +77,9 @@ impl Shared {
                 idle = None;
             } else if done > 0 {
                 idle = None;
+                naps.restart();
             } else {
-                back_off(idle.get_or_insert_with(Instant::now).elapsed());
+                back_off(idle.get_or_insert_with(Instant::now).elapsed(), &mut naps);
             }
         }
     }
@@ -91,13 +100,54 @@ impl Shared {
     }
 }
 
-fn back_off(idle: Duration) {
+/// How long to nap. What a nap costs depends on the machine: a microsecond of processor time, or, in a virtual machine,
+/// several.
+struct Naps {
+    /// Percent of a core that they may cost.
+    share: u8,
+    length: Duration,
+    taken: u32,
+    /// Processor time of this thread when it began to count.
+    since: Option<Duration>,
+}
+
+impl Naps {
+    const fn new(share: u8) -> Self {
+        Self { share, length: NAP, taken: 0, since: None }
+    }
+
+    /// How long naps are that cost so much each: a fifth longer than the share needs, since not all is measured.
+    fn length(&self, cost: Duration) -> Duration {
+        (cost * 120 / u32::from(self.share).max(1)).clamp(NAP, LONG_NAP)
+    }
+
+    fn nap(&mut self, idle: Duration) {
+        let since = *self.since.get_or_insert_with(processor_time);
+        thread::park_timeout(if idle < SHORT_NAPS { NAP } else { self.length });
+        self.taken += 1;
+        if self.taken == MEASURED {
+            self.length = self.length(processor_time().saturating_sub(since) / self.taken);
+            self.restart();
+        }
+    }
+
+    /// There was something to do, which counts for nothing.
+    fn restart(&mut self) {
+        (self.taken, self.since) = (0, None);
+    }
+}
+
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+fn back_off(idle: Duration, naps: &mut Naps) {
     if idle < SPIN {
         std::hint::spin_loop();
     } else if idle < YIELD {
         thread::yield_now();
-    } else if let Some((_, nap)) = NAPS.iter().find(|(until, _)| idle < *until) {
-        thread::park_timeout(*nap);
+    } else {
+        naps.nap(idle);
     }
 }
 
@@ -159,6 +209,24 @@ impl Poller {
         controller
     }
 
+    /// The controller, between two passes, unless a condition is met before.
+    pub(super) fn controller_unless(
+        &self,
+        given_up: impl Fn() -> bool,
+    ) -> Option<MutexGuard<'_, Controller>> {
+        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
+        let controller = loop {
+            match self.shared.controller.try_lock() {
+                Ok(controller) => break Some(controller),
+                Err(TryLockError::Poisoned(error)) => break Some(error.into_inner()),
+                Err(TryLockError::WouldBlock) if given_up() => break None,
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        };
+        self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+        controller
+    }
+
     /// For an administrator.
     pub(super) fn handle(&self) -> Handle {
         Handle(self.shared.clone())
@@ -200,6 +268,13 @@ mod tests {
             panic!("a test of what follows a panic")
         }
         fn clear(&self, _: usize) {}
+    }
+
+    #[test]
+    fn naps_are_as_long_as_their_cost_demands() {
+        let length = |share, micros| Naps::new(share).length(Duration::from_micros(micros)).as_micros();
+        assert_eq!((length(2, 6), length(2, 1), length(20, 6)), (360, 60, 40));
+        assert_eq!((length(2, 0), length(1, 100), length(100, 1)), (40, 1000, 40));
     }
 
     #[test]

@@ -56,6 +56,7 @@ impl Server {
         log::info!("client connected");
         let end = self.device.end()?;
         let mut connection = Connection::new(stream, [stop, end.as_fd()])?;
+        self.device.connect(connection.sender().clone());
         let ended = loop {
             if let Err(ended) = self.serve_message(&mut connection) {
                 break ended;
@@ -73,8 +74,7 @@ impl Server {
         let message = connection.receive()?;
         let header = message.header;
         if !header.is_command() {
-            // Nothing is ever asked of the client.
-            log::warn!("reply to no command: {header:?}");
+            self.device.answered(message);
             return Ok(());
         }
         let reply = self.device.handle(message);
@@ -87,9 +87,9 @@ impl Server {
         match reply {
             Ok(reply) => {
                 let fd = reply.file.and_then(|bar| self.device.file(bar));
-                connection.send(&header.reply(reply.payload.len()), &reply.payload, fd)?;
+                connection.sender().send(&header.reply(reply.payload.len()), &reply.payload, fd)?;
             }
-            Err(errno) => connection.send(&header.error(errno), &[], None)?,
+            Err(errno) => connection.sender().send(&header.error(errno), &[], None)?,
         }
         Ok(())
     }

@@ -7,8 +7,10 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr};
 use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -57,13 +59,20 @@ pub(super) fn wait(fd: BorrowedFd<'_>, stop: [BorrowedFd<'_>; 2]) -> Result<bool
 /// A connected client.
 pub(super) struct Connection<'a> {
     stream: UnixStream,
+    sender: Sender,
     stop: [BorrowedFd<'a>; 2],
 }
 
 impl<'a> Connection<'a> {
     pub(super) fn new(stream: UnixStream, stop: [BorrowedFd<'a>; 2]) -> io::Result<Self> {
         stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-        Ok(Self { stream, stop })
+        let sender = Sender(Arc::new(Mutex::new(stream.try_clone()?)));
+        Ok(Self { stream, sender, stop })
+    }
+
+    /// The way to the client, which any thread may use.
+    pub(super) const fn sender(&self) -> &Sender {
+        &self.sender
     }
 
     /// The next message.
@@ -92,21 +101,37 @@ impl<'a> Connection<'a> {
         }
         Ok(())
     }
+}
 
-    /// Sends a reply, with a file descriptor if there is one.
-    pub(super) fn send(
-        &mut self,
-        header: &Header,
-        payload: &[u8],
-        fd: Option<BorrowedFd<'_>>,
-    ) -> io::Result<()> {
-        let message = [header.as_bytes(), payload].concat();
-        let raw = fd.map(|fd| [fd.as_raw_fd()]);
-        let rights: Vec<_> = raw.iter().map(|fds| ControlMessage::ScmRights(fds)).collect();
-        let iov = [IoSlice::new(&message)];
-        let sent = sendmsg::<UnixAddr>(self.stream.as_raw_fd(), &iov, &rights, MsgFlags::MSG_NOSIGNAL, None)?;
-        self.stream.write_all(message.get(sent..).unwrap_or(&[]))
+/// Sends whole messages, one at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Sender(Arc<Mutex<UnixStream>>);
+
+impl Sender {
+    /// Sends a message, with a file descriptor if there is one.
+    pub(super) fn send(&self, header: &Header, payload: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        send_all(&mut stream, header, payload, fd).inspect_err(|_| {
+            // Nobody knows how much of it went. Whoever receives sees the end.
+            if let Err(error) = stream.shutdown(Shutdown::Both) {
+                log::debug!("shutdown: {error}");
+            }
+        })
     }
+}
+
+fn send_all(
+    stream: &mut UnixStream,
+    header: &Header,
+    payload: &[u8],
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let message = [header.as_bytes(), payload].concat();
+    let raw = fd.map(|fd| [fd.as_raw_fd()]);
+    let rights: Vec<_> = raw.iter().map(|fds| ControlMessage::ScmRights(fds)).collect();
+    let iov = [IoSlice::new(&message)];
+    let sent = sendmsg::<UnixAddr>(stream.as_raw_fd(), &iov, &rights, MsgFlags::MSG_NOSIGNAL, None)?;
+    stream.write_all(message.get(sent..).unwrap_or(&[]))
 }
 
 /// Receives some bytes, and the descriptors that come with them.

@@ -3,7 +3,6 @@
 //! numbers in them (`linux/vfio.h`). All in the byte order of the machine.
 
 use nix::errno::Errno;
-use zerocopy::FromBytes;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Commands.
@@ -17,10 +16,12 @@ pub(super) mod command {
     pub(in super::super) const DEVICE_SET_IRQS: u16 = 8;
     pub(in super::super) const REGION_READ: u16 = 9;
     pub(in super::super) const REGION_WRITE: u16 = 10;
+    pub(in super::super) const DMA_READ: u16 = 11;
+    pub(in super::super) const DMA_WRITE: u16 = 12;
     pub(in super::super) const DEVICE_RESET: u16 = 13;
 }
 
-/// Bytes of data that a message may carry, as negotiated.
+/// Bytes of data that a message may carry to us, as negotiated.
 pub(super) const MAX_DATA: usize = 1 << 20;
 /// File descriptors that a message may carry, as negotiated.
 pub(super) const MAX_FDS: usize = 16;
@@ -56,6 +57,8 @@ message! {
     SetIrqs, 20 { argsz: u32, flags: u32, index: u32, start: u32, count: u32, }
     /// REGION_READ and REGION_WRITE; data follows in a write and in the reply of a read.
     RegionAccess, 16 { offset: u64, region: u32, count: u32, }
+    /// DMA_READ and DMA_WRITE, which the client is sent; data follows in a write and in the reply of a read.
+    DmaAccess, 16 { address: u64, count: u64, }
 }
 
 impl Header {
@@ -73,6 +76,17 @@ impl Header {
     /// Whether the sender waits for a reply.
     pub(super) const fn wants_reply(&self) -> bool {
         self.flags & Self::NO_REPLY == 0
+    }
+
+    /// Whether this reply says that the command failed.
+    pub(super) const fn is_error(&self) -> bool {
+        self.flags & Self::ERROR != 0
+    }
+
+    /// Head of a command of ours with `len` bytes of payload.
+    pub(super) const fn request(id: u16, command: u16, len: usize) -> Self {
+        let size = (size_of::<Self>() + len) as u32;
+        Self { id, command, size, flags: Self::COMMAND, error: 0 }
     }
 
     /// Head of the reply with `len` bytes of payload.
@@ -145,7 +159,7 @@ pub(super) const IRQ_ERROR: u32 = 3;
 pub(super) const IRQ_REQUEST: u32 = 4;
 
 /// Splits a message's payload into its structure and what follows.
-pub(super) fn parse<T: FromBytes>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
+pub(super) fn parse<T: zerocopy::FromBytes>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
     T::read_from_prefix(payload).map_err(|_| Errno::EINVAL)
 }
 

@@ -2,6 +2,7 @@
 //! A vfio-user client, as QEMU is one.
 #![allow(missing_docs)]
 
+use super::remote::{Manner, RemoteMemory};
 use super::{Bus, Driver};
 use nix::errno::Errno;
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -24,6 +25,8 @@ pub const GET_IRQ_INFO: u16 = 7;
 pub const SET_IRQS: u16 = 8;
 pub const REGION_READ: u16 = 9;
 pub const REGION_WRITE: u16 = 10;
+pub const DMA_READ: u16 = 11;
+pub const DMA_WRITE: u16 = 12;
 pub const DEVICE_RESET: u16 = 13;
 
 pub const NO_REPLY: u32 = 0x10;
@@ -49,12 +52,15 @@ pub struct Client {
     id: u16,
     /// Descriptors that came with the last reply.
     pub fds: Vec<OwnedFd>,
+    /// What the server is given when it asks.
+    pub remote: RemoteMemory,
+    late: Vec<Vec<u8>>,
 }
 
 impl Client {
     pub fn new(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { stream, id: 0, fds: vec![] }
+        Self { stream, id: 0, fds: vec![], remote: RemoteMemory::default(), late: vec![] }
     }
 
     pub fn send(&mut self, command: u16, flags: u32, payload: &[u8], fds: &[RawFd]) {
@@ -69,9 +75,57 @@ impl Client {
         self.stream.write_all(&message[sent..]).unwrap();
     }
 
-    /// The reply to the last message.
-    #[allow(unsafe_code)]
+    /// The reply to the last message. Requests that come before it are answered.
     pub fn reply(&mut self) -> Result<Vec<u8>, Errno> {
+        loop {
+            let (head, payload) = self.receive();
+            match (word(&head, 2), word(&head, 3)) {
+                (0, 0) => self.serve(&head, &payload),
+                _ if word(&head, 0) as u16 != self.id => panic!("a reply to something else"),
+                (1, 0) => return Ok(payload),
+                (0x21, errno) => return Err(Errno::from_raw(errno as i32)),
+                other => panic!("reply with flags and error {other:x?}"),
+            }
+        }
+    }
+
+    /// Answers the requests that have come.
+    pub fn serve_requests(&mut self) {
+        use std::os::fd::AsFd;
+        let fd = self.stream.as_fd().try_clone_to_owned().unwrap();
+        let mut fds = [nix::poll::PollFd::new(fd.as_fd(), nix::poll::PollFlags::POLLIN)];
+        while nix::poll::poll(&mut fds, nix::poll::PollTimeout::ZERO).unwrap() > 0 {
+            let (head, payload) = self.receive();
+            assert_eq!((word(&head, 2), word(&head, 3)), (0, 0), "nothing but requests");
+            self.serve(&head, &payload);
+        }
+    }
+
+    fn serve(&mut self, head: &[u8], payload: &[u8]) {
+        let (id, command) = (word(head, 0) as u16, (word(head, 0) >> 16) as u16);
+        let Some(answer) = self.remote.answer(command, payload) else { return };
+        let first =
+            u32::from(id.wrapping_add(answer.id)) | u32::from(command.wrapping_add(answer.command)) << 16;
+        let flags = if answer.error == 0 { 1 } else { 0x21 };
+        let head = words(&[first, 16 + answer.payload.len() as u32, flags, answer.error]);
+        let message = [head, answer.payload].concat();
+        if self.remote.manner == Manner::Late {
+            self.late.push(message);
+        } else {
+            self.stream.write_all(&message).unwrap();
+        }
+    }
+
+    /// Sends the answers that were held back, and no more is.
+    pub fn answer_late(&mut self) {
+        self.remote.manner = Manner::Good;
+        for message in std::mem::take(&mut self.late) {
+            self.stream.write_all(&message).unwrap();
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn receive(&mut self) -> ([u8; 16], Vec<u8>) {
         let mut head = [0; 16];
         let mut space = nix::cmsg_space!([RawFd; 4]);
         let mut iov = [IoSliceMut::new(&mut head)];
@@ -87,12 +141,7 @@ impl Client {
         }
         let mut payload = vec![0; word(&head, 1) as usize - 16];
         self.stream.read_exact(&mut payload).unwrap();
-        assert_eq!(word(&head, 0) as u16, self.id);
-        match (word(&head, 2), word(&head, 3)) {
-            (1, 0) => Ok(payload),
-            (0x21, errno) => Err(Errno::from_raw(errno as i32)),
-            other => panic!("reply with flags and error {other:x?}"),
-        }
+        (head, payload)
     }
 
     pub fn call(&mut self, command: u16, payload: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -101,8 +150,12 @@ impl Client {
     }
 
     pub fn negotiate(&mut self) {
-        let text = b"\0\0\0\0{\"capabilities\":{\"max_msg_fds\":16}}\0";
-        let reply = self.call(VERSION, text).unwrap();
+        self.negotiate_with("\"max_msg_fds\":16");
+    }
+
+    pub fn negotiate_with(&mut self, capabilities: &str) {
+        let text = format!("\0\0\0\0{{\"capabilities\":{{{capabilities}}}}}\0");
+        let reply = self.call(VERSION, text.as_bytes()).unwrap();
         assert_eq!(reply[..4], [0; 4]);
         let json: serde_json::Value = serde_json::from_slice(&reply[4..reply.len() - 1]).unwrap();
         assert_eq!(json["capabilities"]["max_msg_fds"], 16);
@@ -121,6 +174,13 @@ impl Client {
         self.reply().map(drop)
     }
 
+    /// Gives the server memory that it has to ask for.
+    pub fn map_remote(&mut self, base: u64, len: usize, flags: u32) {
+        (self.remote.base, self.remote.bytes) = (base, vec![0; len]);
+        let payload = [words(&[32, flags]), longs(&[0, base, len as u64])].concat();
+        assert_eq!(self.call(DMA_MAP, &payload), Ok(vec![]));
+    }
+
     pub fn write_config(&mut self, offset: u64, value: u16) {
         let write = [longs(&[offset]), words(&[7, 2]), value.to_le_bytes().to_vec()].concat();
         assert!(self.call(REGION_WRITE, &write).is_ok());
@@ -135,7 +195,7 @@ impl Client {
 pub struct Machine {
     pub client: Client,
     memory: File,
-    bar: File,
+    pub bar: File,
     /// Memory of the controller: first address and file.
     pub cmb: Option<(u64, File)>,
 }
@@ -174,14 +234,21 @@ impl Bus for Machine {
         self.bar.write_all_at(&value.to_le_bytes(), offset as u64).unwrap();
     }
     fn peek(&self, addr: u64, to: &mut [u8]) {
+        if let Some(range) = self.client.remote.range(addr, to.len()) {
+            return to.copy_from_slice(&self.client.remote.bytes[range]);
+        }
         let (file, at) = self.place(addr);
         file.read_exact_at(to, at).unwrap();
     }
     fn poke(&mut self, addr: u64, from: &[u8]) {
+        if let Some(range) = self.client.remote.range(addr, from.len()) {
+            return self.client.remote.bytes[range].copy_from_slice(from);
+        }
         let (file, at) = self.place(addr);
         file.write_all_at(from, at).unwrap();
     }
     fn work(&mut self) {
+        self.client.serve_requests();
         thread::sleep(Duration::from_micros(50));
     }
 }
@@ -194,8 +261,13 @@ pub fn memory() -> File {
 
 /// Plugs in as QEMU does: version, regions, memory.
 pub fn plug(stream: UnixStream) -> Driver<Machine> {
+    plug_with(stream, "\"max_msg_fds\":16")
+}
+
+/// With capabilities of one's own.
+pub fn plug_with(stream: UnixStream, capabilities: &str) -> Driver<Machine> {
     let mut client = Client::new(stream);
-    client.negotiate();
+    client.negotiate_with(capabilities);
     assert_eq!(client.call(GET_INFO, &words(&[16, 0, 0, 0])), Ok(words(&[16, 3, 9, 5])));
     let ask = |argsz| [words(&[argsz, 0, 0, 0]), longs(&[0, 0])].concat();
     let short = client.call(GET_REGION_INFO, &ask(32)).unwrap();

@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod local;
+pub mod remote;
 
 use nvme_kv::admin::{self, CreateCq, CreateSq, Identify};
 use nvme_kv::kv::{self, Condition, RetrieveOptions, StoreOptions};

@@ -3,21 +3,20 @@
 
 use super::super::mem::{check, cost};
 use super::super::{Promise, Reply, Request, Value};
-use super::index::{entry, name, shard, Index, LEASE, LOCKED};
+use super::index::{entry, name, shard, Index};
 use super::pool::{Ended, Existing, Operation, Pool};
 use super::{status, Event, Shared, WAKE};
 use nix::libc;
 use nvme_kv::kv::Condition;
 use nvme_kv::{Key, Status};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between two looks at an object about which the cluster said nothing, and between two renewals of the lock.
+/// Between two looks at an object about which the cluster said nothing.
 const RETRY: Duration = Duration::from_secs(1);
-const RENEW: Duration = Duration::from_secs(3);
 
 /// What an operation of the cluster is for.
 enum Job {
@@ -76,14 +75,14 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
-        pool: Pool,
+        pool: Arc<Pool>,
         index: Index,
         shared: Arc<Shared>,
         asked: Receiver<Event>,
         ended: Sender<Ended>,
     ) -> Self {
         Self {
-            pool: Arc::new(pool),
+            pool,
             index,
             shared,
             asked,
@@ -97,9 +96,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn run(mut self, ended: &Receiver<Ended>) {
-        let stop = Arc::new(AtomicBool::new(false));
-        let keeper = keep_lock(self.pool.clone(), self.shared.clone(), stop.clone());
+    /// Runs until it is told to stop or the lock is lost, and everything under way has ended.
+    pub(super) fn run(&mut self, ended: &Receiver<Ended>) {
         while !(self.stopping && self.jobs.is_empty()) {
             match ended.recv_timeout(RETRY) {
                 Ok(Ended { tag: WAKE, .. }) => self.take_asked(),
@@ -107,21 +105,28 @@ impl Driver {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            self.stopping |= self.shared.lost.load(Ordering::Acquire);
             self.look_again();
         }
-        stop.store(true, Ordering::Release);
-        match keeper.map(|thread| {
-            thread.thread().unpark();
-            thread.join()
-        }) {
-            Ok(Ok(())) => self.pool.unlock(LOCKED),
-            _ => log::error!("nobody has kept the lock of a store"),
+    }
+
+    /// Answers what came too late, once nobody asks any more.
+    pub(super) fn refuse_rest(&mut self) {
+        while let Ok(event) = self.asked.try_recv() {
+            if let Event::Asked(_, promise) = event {
+                promise.answer(Err(Status::NAMESPACE_NOT_READY));
+            }
         }
+        let waiting = self.busy.drain().filter_map(|(_, waiting)| waiting).flatten();
+        waiting.for_each(|(_, promise)| promise.answer(Err(Status::NAMESPACE_NOT_READY)));
     }
 
     fn take_asked(&mut self) {
         while let Ok(event) = self.asked.try_recv() {
             match event {
+                Event::Asked(_, promise) if self.stopping => {
+                    promise.answer(Err(Status::NAMESPACE_NOT_READY));
+                }
                 Event::Asked(request, promise) => self.ask(request, promise),
                 Event::Stop => self.stopping = true,
             }
@@ -137,9 +142,6 @@ impl Driver {
             }
             Request::Flush => promise.answer(Ok(Reply::Done)),
             Request::Put { key, .. } | Request::Delete { key } => match self.busy.get_mut(&key) {
-                _ if self.shared.lost.load(Ordering::Relaxed) => {
-                    promise.answer(Err(Status::NAMESPACE_NOT_READY));
-                }
                 None => {
                     self.busy.insert(key, Some(VecDeque::from([(request, promise)])));
                     self.next(key);
@@ -168,6 +170,10 @@ impl Driver {
     fn proceed(&mut self, ended: Ended) {
         let Some(job) = self.jobs.remove(&ended.tag) else { return };
         self.shared.ready.store(ended.result != -libc::ETIMEDOUT, Ordering::Relaxed);
+        if ended.result == -libc::ESHUTDOWN {
+            log::error!("the cluster has put this connection on its blocklist");
+            self.shared.lost.store(true, Ordering::Release);
+        }
         match job {
             Job::Exist { promise } => promise.answer(match ended.result {
                 0.. => Ok(Reply::Done),
@@ -360,26 +366,4 @@ impl Driver {
         }
         self.busy.remove(&key);
     }
-}
-
-/// Renews the lock until `stop`. Once others have it, nothing is changed any more.
-fn keep_lock(
-    pool: Arc<Pool>,
-    shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
-    std::thread::Builder::new().name("store-lock".into()).spawn(move || {
-        let mut held = Instant::now();
-        while !stop.load(Ordering::Acquire) {
-            std::thread::park_timeout(RENEW);
-            match pool.lock(LOCKED, LEASE) {
-                Ok(()) => held = Instant::now(),
-                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                    log::error!("the lock of a store was lost: {error}");
-                    shared.lost.store(true, Ordering::Relaxed);
-                }
-                Err(error) => log::warn!("the lock was last renewed {:?} ago: {error}", held.elapsed()),
-            }
-        }
-    })
 }

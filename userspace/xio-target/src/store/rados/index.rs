@@ -2,7 +2,7 @@
 //! The index: which keys there are, in the cluster and in memory.
 
 use super::super::mem::cost;
-use super::pool::{Operation, Pool};
+use super::pool::{Held, Operation, Pool};
 use nvme_kv::{list, Key};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -70,12 +70,13 @@ pub(super) fn shard(name: &str) -> String {
 }
 
 impl Index {
-    /// Takes the lock and reads the index; what is uncertain becomes certain.
-    pub(super) fn load(pool: &Pool) -> io::Result<Self> {
+    /// Takes the lock, if the user may.
+    pub(super) fn lock(pool: &Pool) -> io::Result<Held> {
         let end = Instant::now() + LEASE + Duration::from_secs(2);
         loop {
             match pool.lock(LOCKED, LEASE) {
-                Ok(()) => break,
+                Ok(()) => return Ok(Held::Locked),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Held::ReadOnly),
                 // Of a program that was killed it will be over soon.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
                     std::thread::sleep(Duration::from_millis(500));
@@ -83,14 +84,18 @@ impl Index {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Reads the index; what is uncertain becomes certain.
+    pub(super) fn load(pool: &Pool, held: Held) -> io::Result<Self> {
         let mut index = Self { keys: BTreeMap::new() };
         for digit in SHARDS.chars() {
-            index.load_shard(pool, &format!("index-{digit}"))?;
+            index.load_shard(pool, held, &format!("index-{digit}"))?;
         }
         Ok(index)
     }
 
-    fn load_shard(&mut self, pool: &Pool, object: &str) -> io::Result<()> {
+    fn load_shard(&mut self, pool: &Pool, held: Held, object: &str) -> io::Result<()> {
         let mut after = String::new();
         loop {
             let page = pool.index(object, &after, PAGE)?;
@@ -101,21 +106,22 @@ impl Index {
                     log::warn!("{object} has an entry {name:?}, which is no key");
                     continue;
                 };
-                if let Some(len) = certain(&entry).or(Self::settle(pool, object, &name, &entry)?) {
+                if let Some(len) = certain(&entry).or(Self::settle(pool, held, object, &name, &entry)?) {
                     self.keys.insert(key, len);
                 }
             }
         }
     }
 
-    /// Looks whether there is an object, and brings its entry up to date.
-    fn settle(pool: &Pool, object: &str, name: &str, old: &[u8]) -> io::Result<Option<u64>> {
+    /// Looks whether there is an object, and brings its entry up to date if it may.
+    fn settle(pool: &Pool, held: Held, object: &str, name: &str, old: &[u8]) -> io::Result<Option<u64>> {
         if certain(old).is_some() {
             return Ok(None);
         }
         let size = pool.stat(name)?;
         log::info!("{name} was uncertain, and is {size:?}");
         match size {
+            _ if held == Held::ReadOnly => {}
             Some(len) => pool.change(object, &Operation::SetIndex { key: name, value: &entry(len, true) })?,
             None => pool.change(object, &Operation::RemoveIndex { key: name })?,
         }

@@ -5,26 +5,26 @@
 //! that is certain. Before an object comes, changes its length or goes, its entry is made uncertain; afterwards it is
 //! certain again, or gone. So the index names every object, whatever is killed and when; opening the store looks at the
 //! objects of uncertain entries. While it is open, the keys are in memory (about 50 bytes each) and a lock keeps other
-//! programs out.
+//! programs out. When the lock is lost, what is in memory is too: another session begins (`session`).
 
 mod driver;
 mod index;
 mod library;
 mod pool;
+mod session;
 
 use super::mem::{max_pairs, Budget};
 use super::{Answer, Later, Promise, Reply, Request, Store};
 use crate::NamespaceConfig;
-use driver::Driver;
-use index::Index;
 use nvme_kv::kv::Condition;
 use nvme_kv::{Key, Status};
-use pool::{Ended, Pool};
+use pool::Ended;
+use session::{Session, Sessions};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{channel, Sender};
-use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -65,11 +65,20 @@ struct Shared {
     pairs: Budget,
     /// The cluster has answered last time.
     ready: AtomicBool,
-    /// Another program has the lock.
+    /// The lock is not ours any more, or the connection is not wanted.
     lost: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// The way to the thread that drives operations.
+#[derive(Clone, Debug)]
+struct Channel {
+    events: Sender<Event>,
+    wake: Sender<Ended>,
 }
 
 /// What the driving thread is told.
+#[derive(Debug)]
 enum Event {
     Asked(Request, Promise),
     Stop,
@@ -78,8 +87,8 @@ enum Event {
 /// Keeps pairs in a Ceph cluster.
 pub struct RadosStore {
     shared: Arc<Shared>,
-    events: Sender<Event>,
-    wake: Sender<Ended>,
+    /// `None` between two sessions.
+    channel: Arc<Mutex<Option<Channel>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -89,29 +98,34 @@ const WAKE: u64 = u64::MAX;
 impl RadosStore {
     /// Connects to the cluster and reads the index.
     pub fn open(rados: &RadosConfig, config: &NamespaceConfig) -> io::Result<Self> {
-        let pool = Pool::connect(rados)?;
-        let index = Index::load(&pool)?;
-        log::info!("pool {} namespace {:?}: {} pairs", rados.pool, rados.namespace, index.keys.len());
+        let session = Session::begin(rados)?;
         let shared = Arc::new(Shared {
-            bytes: Budget::starting_at(index.bytes(), config.capacity),
-            pairs: Budget::starting_at(index.keys.len() as u64, max_pairs(config)),
+            bytes: Budget::starting_at(session.index.bytes(), config.capacity),
+            pairs: Budget::starting_at(session.index.keys.len() as u64, max_pairs(config)),
             ready: AtomicBool::new(true),
             lost: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
         });
-        let (events, asked) = channel();
-        let (wake, ended) = channel();
-        let driver = Driver::new(pool, index, shared.clone(), asked, wake.clone());
-        let thread = Builder::new().name("store-rados".into()).spawn(move || driver.run(&ended))?;
-        Ok(Self { shared, events, wake, thread: Some(thread) })
+        let channel = Arc::new(Mutex::new(Some(session.channel.clone())));
+        let sessions =
+            Sessions { config: rados.clone(), shared: shared.clone(), channel: Arc::clone(&channel) };
+        let thread = Builder::new().name("store-rados".into()).spawn(move || sessions.run(session))?;
+        Ok(Self { shared, channel, thread: Some(thread) })
     }
 
-    fn tell(&self, event: Event) {
-        let told = self.events.send(event).is_ok();
-        let woken = self.wake.send(Ended { tag: WAKE, result: 0, bytes: Vec::new(), size: 0 }).is_ok();
-        if !(told && woken) {
-            // The promise in it was broken, which is an answer.
+    /// Tells the thread; gives back what it can not be told now.
+    fn tell(&self, event: Event) -> Option<Event> {
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(channel) = channel.as_ref() else { return Some(event) };
+        if let Err(unsent) = channel.events.send(event) {
+            return Some(unsent.0);
+        }
+        let wake = Ended { tag: WAKE, result: 0, bytes: Vec::new(), size: 0 };
+        if channel.wake.send(wake).is_err() {
+            // The promise in it is broken, which is an answer.
             log::error!("the thread of a store is gone");
         }
+        None
     }
 }
 
@@ -128,7 +142,10 @@ impl Store for RadosStore {
         if matches!(request, Request::Flush) {
             return Some(Ok(Reply::Done));
         }
-        self.tell(Event::Asked(request, later.promise()));
+        match self.tell(Event::Asked(request, later.promise())) {
+            Some(Event::Asked(_, promise)) => promise.answer(Err(Status::NAMESPACE_NOT_READY)),
+            Some(Event::Stop) | None => {}
+        }
         None
     }
 
@@ -147,7 +164,12 @@ impl Store for RadosStore {
 
 impl Drop for RadosStore {
     fn drop(&mut self) {
-        self.tell(Event::Stop);
+        self.shared.stop.store(true, Ordering::Release);
+        // Between two sessions it looks at the flag alone.
+        let _untold = self.tell(Event::Stop);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             log::error!("the thread of a store has panicked");
         }

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 /// Fail instead of waiting for space (LIBRADOS_OPERATION_FULL_TRY).
 const FULL_TRY: c_int = 64;
-/// Renew a lock that is ours (LIBRADOS_LOCK_FLAG_RENEW).
+/// Renew a lock that is ours, or take it (LIBRADOS_LOCK_FLAG_MAY_RENEW).
 const MAY_RENEW: u8 = 1;
+/// Renew a lock that is ours, and only then (LIBRADOS_LOCK_FLAG_MUST_RENEW).
+const MUST_RENEW: u8 = 2;
 const LOCK: &std::ffi::CStr = c"xio-target";
 
 /// What an existing object means for a write.
@@ -90,6 +92,15 @@ extern "C" fn done(completion: Handle, argument: *mut c_void) {
     }
 }
 
+/// What a session may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Held {
+    /// It has the lock.
+    Locked,
+    /// The user has no right to take it, and so not to write.
+    ReadOnly,
+}
+
 /// A connection, and the pool and RADOS namespace that are used through it.
 ///
 /// # Invariants
@@ -154,8 +165,17 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Takes or renews the lock that keeps others from changing the same pairs, for a while.
+    /// Takes the lock that keeps others from changing the same pairs, for a while.
     pub(super) fn lock(&self, object: &str, time: Duration) -> io::Result<()> {
+        self.lock_if(object, time, MAY_RENEW)
+    }
+
+    /// Renews the lock. An error if it was lost in between, though nobody else may have it.
+    pub(super) fn renew(&self, object: &str, time: Duration) -> io::Result<()> {
+        self.lock_if(object, time, MUST_RENEW)
+    }
+
+    fn lock_if(&self, object: &str, time: Duration, flags: u8) -> io::Result<()> {
         let object = text(object)?;
         // A `struct timeval`.
         let mut time = [time.as_secs() as i64, 0];
@@ -168,7 +188,7 @@ impl Pool {
                 self.cookie.as_ptr(),
                 c"".as_ptr(),
                 time.as_mut_ptr().cast(),
-                MAY_RENEW,
+                flags,
             )
         };
         match -result {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The back end `rados` on a real cluster, which `./scripts/test rados` starts; its folder is in `XIO_CEPH`.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod trouble;
 
 use common::client::plug_at;
 use common::{key, pattern};
@@ -84,24 +86,6 @@ fn tool(words: &[&str]) -> Option<String> {
 
 fn rados(namespace: &str, words: &[&str]) -> Option<String> {
     tool(&[&["rados", "-p", "xio", "-N", namespace], words].concat())
-}
-
-fn osd() -> nix::unistd::Pid {
-    let pid = std::fs::read_to_string(cluster().join("osd.0.pid")).unwrap();
-    nix::unistd::Pid::from_raw(pid.trim().parse().unwrap())
-}
-
-fn signal(signal: nix::sys::signal::Signal) {
-    nix::sys::signal::kill(osd(), signal).unwrap();
-}
-
-/// From which part of the medium on the cluster is nearly full, too full for copies, and full.
-fn ratios(all: [&str; 3]) {
-    let order = if all[2] == "0.95" { [2, 1, 0] } else { [0, 1, 2] };
-    for n in order {
-        let name = ["set-nearfull-ratio", "set-backfillfull-ratio", "set-full-ratio"][n];
-        assert!(tool(&["ceph", "osd", name, all[n]]).is_some());
-    }
 }
 
 /// Repeats until it succeeds; the cluster takes a while to be well again.
@@ -227,70 +211,4 @@ fn the_index_is_right_after_a_crash_at_any_point() {
         let (value, len) = get(&store, *key, 0, 8192).unwrap();
         assert_eq!(value.len(), len);
     }
-}
-
-#[test]
-#[ignore = "needs a cluster: run the suite rados"]
-fn trouble_becomes_a_status_in_bounded_time_and_passes() {
-    use nix::sys::signal::Signal;
-    let store = open("trouble");
-    let k = key("key");
-    put(&store, k, b"before", Condition::Always).unwrap();
-    let bounded = |what: &str, expected: Status| {
-        let start = Instant::now();
-        assert_eq!(put(&store, k, b"in trouble", Condition::Always), Err(expected), "{what}");
-        assert!(start.elapsed() < Duration::from_secs(15), "{what}: {:?}", start.elapsed());
-    };
-    // Slow: the OSD stands still.
-    signal(Signal::SIGSTOP);
-    bounded("slow", Status::NAMESPACE_NOT_READY);
-    assert_eq!(get(&store, k, 0, 9), Err(Status::NAMESPACE_NOT_READY));
-    assert!(!store.is_ready());
-    signal(Signal::SIGCONT);
-    until_ok(|| get(&store, k, 0, 9).map(drop));
-    until_ok(|| put(&store, k, b"after", Condition::Always));
-    assert!(store.is_ready());
-    // Full: what there is is much more than a thousandth of the medium.
-    put(&store, key("another"), &pattern(48 << 20, 1), Condition::Always).unwrap();
-    ratios(["0.0002", "0.0005", "0.001"]);
-    // A new pair each time, since one of the same size needs no space.
-    let mut n = 0;
-    until_ok(|| {
-        n += 1;
-        match put(&store, key(&format!("more {n}")), &[1; 1000], Condition::Always) {
-            Err(Status::CAPACITY_EXCEEDED) => Ok(()),
-            Ok(()) => Err(Status::SUCCESS),
-            Err(other) => Err(other),
-        }
-    });
-    assert_eq!(get(&store, k, 0, 9), Ok((b"after".to_vec(), 5)));
-    ratios(["0.85", "0.9", "0.95"]);
-    until_ok(|| put(&store, key("another"), b"value", Condition::Always));
-    for n in 1..=n {
-        until_ok(|| match ask(&store, Request::Delete { key: key(&format!("more {n}")) }) {
-            Ok(_) | Err(Status::KEY_NOT_FOUND) => Ok(()),
-            Err(other) => Err(other),
-        });
-    }
-    // Writes are stopped.
-    assert!(tool(&["ceph", "osd", "set", "pause"]).is_some());
-    std::thread::sleep(Duration::from_millis(500));
-    bounded("paused", Status::NAMESPACE_NOT_READY);
-    assert!(tool(&["ceph", "osd", "unset", "pause"]).is_some());
-    until_ok(|| put(&store, k, b"after", Condition::Always));
-    // Down.
-    let pid = osd();
-    signal(Signal::SIGTERM);
-    let end = Instant::now() + LIMIT;
-    while nix::sys::signal::kill(pid, None).is_ok() {
-        assert!(Instant::now() < end, "the OSD does not stop");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    bounded("down", Status::NAMESPACE_NOT_READY);
-    let root = ["-i", "0", "--setuser", "root", "--setgroup", "root"];
-    assert!(tool(&[&["ceph-osd"][..], &root].concat()).is_some());
-    until_ok(|| put(&store, k, b"at last", Condition::Always));
-    assert_eq!(get(&store, k, 0, 9), Ok((b"at last".to_vec(), 7)));
-    assert_eq!((list(&store), store.pairs()), (vec![key("another"), k], 2));
-    assert_eq!(store.usage(), 3 + 7 + 7 + 5);
 }
