@@ -2,7 +2,7 @@
 //! Memory shared with other devices, as dma-bufs.
 #![allow(unsafe_code, reason = "ioctl takes a pointer")]
 
-use crate::error::{os, Result};
+use crate::error::{os, Error, Result};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nvme_kv::PAGE_SIZE;
@@ -75,25 +75,37 @@ const UDMABUF_CREATE: u64 = nix::request_code_write!(b'u', 0x42, size_of::<Udmab
 /// # Errors
 /// When the kernel has no udmabuf, or refuses.
 pub fn system_dmabuf(len: usize) -> Result<OwnedFd> {
-    let len = len.next_multiple_of(PAGE_SIZE) as u64;
+    let len = len.next_multiple_of(PAGE_SIZE);
+    dmabuf_of(&sealed_memory(len)?, len)
+}
+
+/// A file in memory of so many bytes, whole pages, that can not shrink: `/dev/udmabuf` takes no other.
+pub(crate) fn sealed_memory(len: usize) -> Result<File> {
     let failed = |what| move |errno| os(what, errno);
     let memory = memfd_create(c"xio", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
         .map_err(failed("making memory for a dma-buf"))?;
     let memory = File::from(memory);
-    let io = |what| move |source| crate::Error::Os { what, source };
-    memory.set_len(len).map_err(io("making memory for a dma-buf"))?;
+    let sized = memory.set_len(len as u64);
+    sized.map_err(|source| Error::Os { what: "making memory for a dma-buf", source })?;
     fcntl(&memory, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).map_err(failed("sealing memory"))?;
+    Ok(memory)
+}
+
+/// A dma-buf of a [sealed file in memory](sealed_memory).
+pub(crate) fn dmabuf_of(memory: &File, len: usize) -> Result<OwnedFd> {
     let udmabuf = File::options().read(true).write(true).open("/dev/udmabuf");
-    let udmabuf = udmabuf.map_err(io("opening /dev/udmabuf (modprobe udmabuf; its group may open it)"))?;
+    let what = "opening /dev/udmabuf (modprobe udmabuf; its group may open it)";
+    let udmabuf = udmabuf.map_err(|source| Error::Os { what, source })?;
     let create = UdmabufCreate {
         memfd: memory.as_raw_fd() as u32,
         flags: UDMABUF_FLAGS_CLOEXEC,
         offset: 0,
-        size: len,
+        size: len as u64,
     };
     // SAFETY: the request carries the size of the structure, which it only reads.
     let fd = unsafe { libc::ioctl(udmabuf.as_raw_fd(), UDMABUF_CREATE, &raw const create) };
-    let fd = nix::errno::Errno::result(fd).map_err(failed("making a dma-buf"))?;
+    let fd = nix::errno::Errno::result(fd)
+        .map_err(|e| os("making a dma-buf (udmabuf.size_limit_mb limits it)", e))?;
     // SAFETY: a file descriptor that was just made and that nothing else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -151,7 +151,9 @@ pub enum Error {
     TakenBack,
     /// Memory is reached only by way of the system's.
     #[error(
-        "the memory would be moved to the system's, and memory reached from device to device was asked for: the exporting          device and the controller have no peer-to-peer path (same root complex, ACS, large BAR)"
+        "the memory would be moved to the system's, and memory reached from device to device was asked for: the \
+         exporting device and the controller have no peer-to-peer path (same root complex, ACS, large BAR); put both under \
+         one root, or allow memory of the system (require_peer: false)"
     )]
     NotPeer,
     /// There is no controller memory buffer for it.

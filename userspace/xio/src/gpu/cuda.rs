@@ -3,9 +3,11 @@
 #![allow(unsafe_code, reason = "calls into CUDA's driver")]
 
 use super::code::{embedded, Code};
-use super::executor::{Executor, Function, Grid, Kind, Mapping, Params};
+use super::executor::{Executor, Function, Grid, Importer, Kind, Mapping, Params};
 use super::library::{failed, functions, open};
+use super::memory::DeviceDmabuf;
 use crate::error::{gpu, Result};
+use nvme_kv::PAGE_SIZE;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -48,6 +50,13 @@ const DMA_BUF_SUPPORTED: c_int = 124;
 const DMA_BUF_FD: c_int = 1;
 const COMPUTE_MAJOR: c_int = 75;
 const COMPUTE_MINOR: c_int = 76;
+/// What the driver allocates in; it cuts smaller pieces out of such blocks, anywhere.
+const BLOCK: usize = 2 << 20;
+
+/// Of GPUs of which no memory can be exported.
+const NO_EXPORT: &str =
+    "this GPU or its kernel driver exports no dma-buf: take NVIDIA's open kernel modules, or memory of the \
+                         controller";
 
 /// The driver, once it was opened.
 fn api() -> Result<&'static Api> {
@@ -213,6 +222,11 @@ impl Executor for Cuda {
         Ok(address)
     }
 
+    /// Whole blocks: what is exported must begin and end with a page, and have nobody else's memory in it.
+    fn alloc_shared(&self, len: usize) -> Result<u64> {
+        self.alloc(len.next_multiple_of(BLOCK))
+    }
+
     unsafe fn free(&self, address: u64) {
         if let Ok(api) = self.enter() {
             // Nothing can be done about an error here.
@@ -224,7 +238,11 @@ impl Executor for Cuda {
     unsafe fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
         let api = self.enter()?;
         // SAFETY: the caller's promise.
-        check(api, "cuMemcpyHtoD", unsafe { (api.cuMemcpyHtoD_v2)(to, from.as_ptr().cast(), from.len()) })
+        check(api, "cuMemcpyHtoD", unsafe { (api.cuMemcpyHtoD_v2)(to, from.as_ptr().cast(), from.len()) })?;
+        // The call may return before the last bytes are there, which kernels in a stream of their own, and other devices,
+        // do not wait for.
+        // SAFETY: no memory.
+        check(api, "cuMemcpyHtoD", unsafe { (api.cuStreamSynchronize)(std::ptr::null_mut()) })
     }
 
     unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<()> {
@@ -294,17 +312,23 @@ impl Executor for Cuda {
         check(api, "running a kernel", unsafe { (api.cuStreamSynchronize)(stream) })
     }
 
-    fn export(&self, address: u64, len: usize) -> Result<OwnedFd> {
+    fn export(&self, address: u64, len: usize, _to: Importer) -> Result<DeviceDmabuf> {
         let api = self.enter()?;
-        let get = api
-            .cuMemGetHandleForAddressRange
-            .ok_or_else(|| gpu("cuda", "the driver is too old to export memory as a dma-buf (CUDA 11.7)"))?;
+        let get = api.cuMemGetHandleForAddressRange.ok_or_else(|| {
+            gpu("cuda", "the driver has no cuMemGetHandleForAddressRange: take one of CUDA 11.7 or newer")
+        })?;
+        if self.attribute(DMA_BUF_SUPPORTED) != 1 {
+            return Err(gpu("cuda", NO_EXPORT));
+        }
+        if address % PAGE_SIZE as u64 != 0 || len % PAGE_SIZE != 0 {
+            return Err(gpu("cuda", "only memory of Gpu::alloc_shared can be exported: whole pages"));
+        }
         let mut fd: c_int = -1;
         // SAFETY: the place for a file descriptor.
         let got = unsafe { get((&raw mut fd).cast(), address, len, DMA_BUF_FD, 0) };
         check(api, "cuMemGetHandleForAddressRange", got)?;
         // SAFETY: a new descriptor that is ours.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        Ok(DeviceDmabuf::new(unsafe { OwnedFd::from_raw_fd(fd) }, 0, None))
     }
 
     fn peer_to_peer(&self) -> String {

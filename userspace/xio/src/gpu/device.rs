@@ -156,6 +156,15 @@ impl Gpu {
     pub fn alloc(&self, len: usize) -> Result<DeviceMemory> {
         DeviceMemory::new(&self.executor, len)
     }
+
+    /// The same, for [`DeviceMemory::export`]; [`GpuBuffer::in_device_memory`](super::GpuBuffer::in_device_memory) does both,
+    /// and the import. On the host it is a file in memory.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn alloc_shared(&self, len: usize) -> Result<DeviceMemory> {
+        DeviceMemory::shared(&self.executor, len)
+    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 #![allow(unsafe_code, reason = "the trait's functions work on addresses that their callers vouch for")]
 
 use super::code::Code;
+use super::memory::DeviceDmabuf;
 use crate::error::Result;
 use std::ffi::CStr;
 use std::fmt::{self, Debug};
-use std::os::fd::OwnedFd;
 
 /// A kind of executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -19,13 +19,19 @@ pub enum Kind {
     Host,
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Kind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
             Self::Hip => "hip",
             Self::Cuda => "cuda",
             Self::Host => "host",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 
@@ -38,6 +44,15 @@ pub(crate) enum Mapping {
     IoMemory,
     /// Registers of a device, by AMD's lower layer.
     HsaLock,
+}
+
+/// Who imports memory of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Importer {
+    /// A driver in the kernel.
+    Driver,
+    /// A controller in this process, which maps it.
+    Process,
 }
 
 /// A kernel of a loaded module: the runtime's handle of it, or on the host its address.
@@ -54,7 +69,11 @@ pub(crate) trait Executor: Debug + Send + Sync {
     fn clock_hz(&self) -> u64;
     /// Memory of the device, whole pages, zeroed.
     fn alloc(&self, len: usize) -> Result<u64>;
-    /// Frees what `alloc` gave.
+    /// The same, for `export`.
+    fn alloc_shared(&self, len: usize) -> Result<u64> {
+        self.alloc(len)
+    }
+    /// Frees what either gave.
     ///
     /// # Safety
     /// Nothing uses it any more.
@@ -62,12 +81,12 @@ pub(crate) trait Executor: Debug + Send + Sync {
     /// Copies to memory of the device.
     ///
     /// # Safety
-    /// The range was given by `alloc` and no kernel uses it.
+    /// The range was given by `alloc` or `alloc_shared`, and no kernel uses it.
     unsafe fn upload(&self, to: u64, from: &[u8]) -> Result<()>;
     /// Copies from memory of the device, or from host memory that was registered.
     ///
     /// # Safety
-    /// The range was given by `alloc` and no kernel writes it.
+    /// The range was given by `alloc` or `alloc_shared`, and no kernel writes it.
     unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<()>;
     /// Makes host memory known to the device; its address there. Whole pages.
     ///
@@ -88,8 +107,8 @@ pub(crate) trait Executor: Debug + Send + Sync {
     /// # Safety
     /// The kernel takes one argument of that size, and all it reaches is mapped for the device.
     unsafe fn launch(&self, kernel: Function, grid: Grid, params: Params<'_>) -> Result<()>;
-    /// Exports memory of the device as a dma-buf, for other drivers to import.
-    fn export(&self, address: u64, len: usize) -> Result<OwnedFd>;
+    /// Exports what `alloc_shared` gave.
+    fn export(&self, address: u64, len: usize, to: Importer) -> Result<DeviceDmabuf>;
     /// Whether other devices can reach this one's memory over the bus, and what is known of it.
     fn peer_to_peer(&self) -> String;
     /// Which of the embedded kernels fits, for people.

@@ -3,9 +3,10 @@
 #![allow(unsafe_code, reason = "calls into AMD's runtime")]
 
 use super::code::{embedded, Code};
-use super::executor::{Executor, Function, Grid, Kind, Mapping, Params};
+use super::executor::{Executor, Function, Grid, Importer, Kind, Mapping, Params};
 use super::hsa;
 use super::library::{failed, functions, open};
+use super::memory::DeviceDmabuf;
 use crate::error::{gpu, Result};
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -172,15 +173,17 @@ impl Hip {
         self.agent.as_ref().map_err(|why| gpu("hip", why.clone()))
     }
 
-    fn export_by_hip(&self, address: u64, len: usize) -> Result<OwnedFd> {
+    /// For runtimes whose lower layer exports nothing. The dma-buf is of this range alone.
+    fn export_by_hip(&self, address: u64, len: usize) -> Result<DeviceDmabuf> {
         let get = self.api.hipMemGetHandleForAddressRange;
-        let get = get.ok_or_else(|| gpu("hip", "the runtime is older than HIP 7.0"))?;
+        let get =
+            get.ok_or_else(|| gpu("hip", "the runtime has no hipMemGetHandleForAddressRange (HIP 7.0)"))?;
         let mut fd: c_int = -1;
         // SAFETY: the place for a file descriptor.
         let got = unsafe { get((&raw mut fd).cast(), address as *mut c_void, len, DMA_BUF_FD, MAPPING_PCIE) };
         check(self.api, "hipMemGetHandleForAddressRange", got)?;
         // SAFETY: a new descriptor that is ours.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        Ok(DeviceDmabuf::new(unsafe { OwnedFd::from_raw_fd(fd) }, 0, None))
     }
 }
 
@@ -318,11 +321,14 @@ impl Executor for Hip {
         check(api, "running a kernel", unsafe { (api.hipStreamSynchronize)(stream) })
     }
 
-    fn export(&self, address: u64, len: usize) -> Result<OwnedFd> {
+    fn export(&self, address: u64, len: usize, _to: Importer) -> Result<DeviceDmabuf> {
         self.enter()?;
-        self.export_by_hip(address, len).or_else(|first| {
-            let agent = self.agent()?;
-            agent.export(address, len).map_err(|why| gpu("hip", format!("{first}; and below HIP: {why}")))
+        let by_agent = self.agent().and_then(|agent| agent.export(address, len));
+        by_agent.or_else(|first| {
+            self.export_by_hip(address, len).map_err(|second| {
+                let what = "memory of the GPU can not be exported as a dma-buf: take a newer ROCm, or memory of the controller";
+                gpu("hip", format!("{what} ({first}; {second})"))
+            })
         })
     }
 

@@ -3,10 +3,15 @@
 #![allow(unsafe_code, reason = "kernels are C++ functions that work on addresses")]
 
 use super::code::Code;
-use super::executor::{Executor, Function, Grid, Kind, Mapping, Params};
-use crate::error::{gpu, Result};
+use super::executor::{Executor, Function, Grid, Importer, Kind, Mapping, Params};
+use super::memory::DeviceDmabuf;
+use crate::dmabuf::{dmabuf_of, sealed_memory};
+use crate::error::{gpu, Error, Result};
+use crate::mapping::Region;
+use std::collections::HashMap;
 use std::ffi::CStr;
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes that threads of a block share.
 const SHARED: usize = 512;
@@ -15,18 +20,32 @@ const THREADS: u32 = 64;
 
 /// Threads of this process.
 #[derive(Debug)]
-pub(super) struct Host;
+pub(super) struct Host {
+    /// Memory that can be exported, by its address.
+    shared: Mutex<HashMap<u64, Shared>>,
+}
+
+/// A file in memory, and where it is mapped.
+#[derive(Debug)]
+struct Shared {
+    file: File,
+    region: Region,
+}
 
 impl Host {
     pub(super) fn new() -> Result<Self> {
         if cfg!(xio_host_kernels) {
-            Ok(Self)
+            Ok(Self { shared: Mutex::default() })
         } else {
             Err(gpu(
                 "host",
                 "the library was built without a C++ compiler, so it has no kernels for the host",
             ))
         }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, HashMap<u64, Shared>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,7 +84,19 @@ impl Executor for Host {
         Ok(ptr as u64 + HEAD as u64)
     }
 
+    fn alloc_shared(&self, len: usize) -> Result<u64> {
+        let file = sealed_memory(len)?;
+        let region = Region::of_file(&file, 0, len, true, "mapping memory to be shared")?;
+        let address = region.as_ptr() as u64;
+        self.shared().insert(address, Shared { file, region });
+        Ok(address)
+    }
+
     unsafe fn free(&self, address: u64) {
+        // Unmapped when it is dropped.
+        if self.shared().remove(&address).is_some() {
+            return;
+        }
         let ptr = (address as usize - HEAD) as *mut u8;
         // SAFETY: `alloc` put the length there, and made it with this layout.
         unsafe { std::alloc::dealloc(ptr, layout(ptr.cast::<usize>().read() + HEAD)) }
@@ -107,8 +138,18 @@ impl Executor for Host {
         Ok(())
     }
 
-    fn export(&self, _address: u64, _len: usize) -> Result<OwnedFd> {
-        Err(gpu("host", "memory of this process is no memory of a GPU: there is nothing to export"))
+    fn export(&self, address: u64, len: usize, to: Importer) -> Result<DeviceDmabuf> {
+        let shared = self.shared();
+        let memory = shared.get(&address).filter(|memory| memory.region.len() == len);
+        let memory = memory.ok_or_else(|| gpu("host", "only memory of Gpu::alloc_shared can be exported"))?;
+        let fd = match to {
+            Importer::Driver => dmabuf_of(&memory.file, len)?,
+            Importer::Process => memory.file.try_clone().map(Into::into).map_err(|source| {
+                let what = "sharing memory";
+                Error::Os { what, source }
+            })?,
+        };
+        Ok(DeviceDmabuf::new(fd, 0, None))
     }
 
     fn peer_to_peer(&self) -> String {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layer below HIP: locking of mapped registers, and dma-bufs on runtimes whose HIP has none.
+//! The layer below HIP: locking of mapped registers, and dma-bufs.
 #![allow(unsafe_code, reason = "calls into AMD's runtime")]
 
 use super::library::{functions, open};
+use super::memory::DeviceDmabuf;
 use crate::error::{gpu, Result};
 use std::ffi::{c_int, c_uint, c_void, CStr};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -21,6 +22,7 @@ functions! {
         needed hsa_amd_memory_unlock: fn(*mut c_void) -> c_uint;
         maybe hsa_amd_portable_export_dmabuf: fn(*const c_void, usize, *mut c_int, *mut u64) -> c_uint;
         maybe hsa_amd_portable_export_dmabuf_v2: fn(*const c_void, usize, *mut c_int, *mut u64, u64) -> c_uint;
+        maybe hsa_amd_portable_close_dmabuf: fn(c_int) -> c_uint;
     }
 }
 
@@ -126,8 +128,8 @@ impl Agent {
         self.api.hsa_amd_portable_export_dmabuf.is_some()
     }
 
-    /// Exports memory of the GPU that begins an allocation.
-    pub(super) fn export(&self, address: u64, len: usize) -> std::result::Result<OwnedFd, String> {
+    /// Exports memory of the GPU, within one allocation.
+    pub(super) fn export(&self, address: u64, len: usize) -> Result<DeviceDmabuf> {
         let (mut fd, mut offset) = (-1, 0);
         let ptr = address as *const c_void;
         let code = match (self.api.hsa_amd_portable_export_dmabuf_v2, self.api.hsa_amd_portable_export_dmabuf)
@@ -136,16 +138,15 @@ impl Agent {
             (Some(export), _) => unsafe { export(ptr, len, &mut fd, &mut offset, MAPPING_PCIE) },
             // SAFETY: as above.
             (None, Some(export)) => unsafe { export(ptr, len, &mut fd, &mut offset) },
-            (None, None) => return Err("the HSA runtime exports no dma-buf".into()),
+            (None, None) => {
+                return Err(gpu("hip", "the HSA runtime has no hsa_amd_portable_export_dmabuf (ROCm 5.6)"))
+            }
         };
         if code != 0 {
-            return Err(format!("hsa_amd_portable_export_dmabuf: status {code:#x}"));
+            return Err(gpu("hip", format!("hsa_amd_portable_export_dmabuf: status {code:#x}")));
         }
-        // SAFETY: a new descriptor that is ours; hsa_amd_portable_close_dmabuf is close.
+        // SAFETY: a new descriptor that is ours.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        if offset != 0 {
-            return Err(format!("the allocation begins {offset} bytes into its dma-buf"));
-        }
-        Ok(fd)
+        Ok(DeviceDmabuf::new(fd, offset, self.api.hsa_amd_portable_close_dmabuf))
     }
 }

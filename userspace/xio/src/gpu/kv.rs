@@ -211,6 +211,14 @@ impl GpuKv {
         GpuBuffer::new(&self.gpu, self.controller.alloc(len)?)
     }
 
+    /// The same in the device's own memory: what kernels retrieve lands there without a copy.
+    ///
+    /// # Errors
+    /// Those of [`GpuBuffer::in_device_memory`].
+    pub fn device_buffer(&self, len: usize) -> Result<GpuBuffer> {
+        GpuBuffer::in_device_memory(&self.gpu, &self.controller, len)
+    }
+
     /// Carries out a table of operations in batches, in no order; the outcome of each.
     ///
     /// # Errors

@@ -2,10 +2,12 @@
 //! Memory of a device, and host memory that a device knows.
 #![allow(unsafe_code, reason = "addresses of a device")]
 
-use super::executor::{Executor, Mapping};
+use super::executor::{Executor, Importer, Mapping};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::ffi::{c_int, c_uint};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Memory of a device (on the host executor, of this process), zeroed when made. Freed when dropped.
@@ -25,6 +27,13 @@ impl DeviceMemory {
         let len = len.max(1).next_multiple_of(nvme_kv::PAGE_SIZE);
         let address = executor.alloc(len)?;
         // INVARIANT: as `alloc` says.
+        Ok(Self { executor: executor.clone(), address, len })
+    }
+
+    pub(super) fn shared(executor: &Arc<dyn Executor>, len: usize) -> Result<Self> {
+        let len = len.max(1).next_multiple_of(nvme_kv::PAGE_SIZE);
+        let address = executor.alloc_shared(len)?;
+        // INVARIANT: as `alloc_shared` says.
         Ok(Self { executor: executor.clone(), address, len })
     }
 
@@ -59,12 +68,17 @@ impl DeviceMemory {
         unsafe { self.executor.download(self.address + offset as u64, to) }
     }
 
-    /// Exports it as a dma-buf, for a driver of another device to import.
+    /// Exports it as a dma-buf, for a driver of another device to import; memory of
+    /// [`Gpu::alloc_shared`](super::Gpu::alloc_shared).
     ///
     /// # Errors
-    /// [`Error::Gpu`] when device or runtime can not.
-    pub fn export(&self) -> Result<OwnedFd> {
-        self.executor.export(self.address, self.len)
+    /// [`Error::Gpu`] when device or runtime can not; on the host, when `/dev/udmabuf` may not be opened.
+    pub fn export(&self) -> Result<DeviceDmabuf> {
+        self.export_to(Importer::Driver)
+    }
+
+    pub(super) fn export_to(&self, importer: Importer) -> Result<DeviceDmabuf> {
+        self.executor.export(self.address, self.len, importer)
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
@@ -81,6 +95,47 @@ impl Drop for DeviceMemory {
         // SAFETY: ours by the invariant; kernels end before `launch` returns, and those who gave the address away keep
         // this alive.
         unsafe { self.executor.free(self.address) }
+    }
+}
+
+/// Memory of a device as a dma-buf. Closed when dropped, which those who imported it do not mind.
+#[derive(Debug)]
+pub struct DeviceDmabuf {
+    /// Taken by `drop` alone.
+    fd: ManuallyDrop<OwnedFd>,
+    offset: u64,
+    close: Option<Close>,
+}
+
+/// A runtime's own function that closes a dma-buf; its result is 0 when it did.
+pub(super) type Close = unsafe extern "C" fn(c_int) -> c_uint;
+
+impl DeviceDmabuf {
+    /// Takes a descriptor; `close` is a function that does no more than to close it.
+    pub(super) const fn new(fd: OwnedFd, offset: u64, close: Option<Close>) -> Self {
+        Self { fd: ManuallyDrop::new(fd), offset, close }
+    }
+
+    /// Where in the dma-buf the memory begins, in bytes: runtimes may export a block that has other allocations, too.
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+impl AsFd for DeviceDmabuf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for DeviceDmabuf {
+    fn drop(&mut self) {
+        // SAFETY: not used afterwards.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        if let Some(close) = self.close {
+            // SAFETY: the runtime made the descriptor, which nothing else has. Nobody to tell of an error.
+            let _ = unsafe { close(fd.into_raw_fd()) };
+        }
     }
 }
 

@@ -52,6 +52,6 @@ pub use executor::Kind;
 pub use kernel::{Builtin, Kernel};
 pub use kv::{GpuKv, GpuOptions, Outcome, Task};
 pub use library::{symbols, Symbol};
-pub use memory::DeviceMemory;
+pub use memory::{DeviceDmabuf, DeviceMemory};
 pub use queue::{GpuQueue, GpuQueueOptions, QueueCounters};
 pub use xio_device_abi as abi;

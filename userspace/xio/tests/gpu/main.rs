@@ -9,6 +9,7 @@ mod bench;
 mod controller;
 mod encode;
 mod faults;
+mod memory;
 mod operations;
 mod rig;
 mod sharing;
