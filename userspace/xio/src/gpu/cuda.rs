@@ -3,13 +3,14 @@
 #![allow(unsafe_code, reason = "calls into CUDA's driver")]
 
 use super::code::{embedded, Code};
-use super::executor::{Executor, Function, Grid, Importer, Kind, Mapping, Params};
+use super::executor::{Executor, Function, Grid, Importer, Kind, MappedDmabuf, Mapping, Params};
 use super::library::{failed, functions, open};
 use super::memory::DeviceDmabuf;
 use crate::error::{gpu, Result};
 use nvme_kv::PAGE_SIZE;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 functions! {
@@ -38,8 +39,42 @@ functions! {
         needed cuStreamSynchronize: fn(*mut c_void) -> c_int;
         needed cuGetErrorString: fn(c_int, *mut *const c_char) -> c_int;
         maybe cuMemGetHandleForAddressRange: fn(*mut c_void, u64, usize, c_int, u64) -> c_int;
+        maybe cuImportExternalMemory: fn(*mut *mut c_void, *const ExternalHandle) -> c_int;
+        maybe cuExternalMemoryGetMappedBuffer: fn(*mut u64, *mut c_void, *const ExternalBuffer) -> c_int;
+        maybe cuDestroyExternalMemory: fn(*mut c_void) -> c_int;
     }
 }
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+#[repr(C)]
+pub(super) struct ExternalHandle {
+    kind: c_int,
+    handle: ExternalFd,
+    size: u64,
+    flags: c_uint,
+    reserved: [c_uint; 16],
+}
+
+/// The union in it, whose largest variant has two pointers.
+#[repr(C, align(8))]
+struct ExternalFd {
+    fd: c_int,
+    rest: [c_int; 3],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[repr(C)]
+pub(super) struct ExternalBuffer {
+    offset: u64,
+    size: u64,
+    flags: c_uint,
+    reserved: [c_uint; 16],
+}
+
+// A test compares these with the header.
+const _: () = assert!(size_of::<ExternalHandle>() == 104 && size_of::<ExternalBuffer>() == 88);
+const _: () = assert!(offset_of!(ExternalHandle, handle) == 8 && offset_of!(ExternalHandle, size) == 24);
+const _: () = assert!(offset_of!(ExternalHandle, flags) == 32 && offset_of!(ExternalBuffer, flags) == 16);
 
 const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 const NON_BLOCKING: c_uint = 1;
@@ -50,6 +85,7 @@ const DMA_BUF_SUPPORTED: c_int = 124;
 const DMA_BUF_FD: c_int = 1;
 const COMPUTE_MAJOR: c_int = 75;
 const COMPUTE_MINOR: c_int = 76;
+const EXTERNAL_DMA_BUF: c_int = 9;
 /// What the driver allocates in; it cuts smaller pieces out of such blocks, anywhere.
 const BLOCK: usize = 2 << 20;
 
@@ -79,6 +115,13 @@ fn check(api: &Api, what: &str, code: c_int) -> Result<()> {
     let _ = unsafe { (api.cuGetErrorString)(code, &mut text) };
     // SAFETY: a C string or null.
     Err(unsafe { failed("cuda", what, code, text) })
+}
+
+/// A context belongs to the calling thread from here on.
+fn enter(api: &'static Api, context: usize) -> Result<&'static Api> {
+    // SAFETY: contexts live as long as the process.
+    check(api, "cuCtxSetCurrent", unsafe { (api.cuCtxSetCurrent)(context as *mut c_void) })?;
+    Ok(api)
 }
 
 /// Number of GPUs.
@@ -127,11 +170,7 @@ impl Cuda {
 
     /// The context belongs to the calling thread from here on.
     fn enter(&self) -> Result<&'static Api> {
-        // SAFETY: the context lives as long as the process.
-        check(self.api, "cuCtxSetCurrent", unsafe {
-            (self.api.cuCtxSetCurrent)(self.context as *mut c_void)
-        })?;
-        Ok(self.api)
+        enter(self.api, self.context)
     }
 
     fn attribute(&self, attribute: c_int) -> c_int {
@@ -331,6 +370,13 @@ impl Executor for Cuda {
         Ok(DeviceDmabuf::new(unsafe { OwnedFd::from_raw_fd(fd) }, 0, None))
     }
 
+    fn map_dmabuf(&self, dmabuf: OwnedFd, len: usize) -> Result<MappedDmabuf> {
+        let api = self.enter()?;
+        let mut external = External::import(api, self.context, dmabuf, len)?;
+        let address = external.map(len)?;
+        Ok(MappedDmabuf { address, _held: Box::new(external) })
+    }
+
     fn peer_to_peer(&self) -> String {
         match (self.api.cuMemGetHandleForAddressRange.is_some(), self.attribute(DMA_BUF_SUPPORTED)) {
             (true, 1) => "dma-buf export supported".into(),
@@ -341,6 +387,66 @@ impl Executor for Cuda {
 
     fn code(&self) -> String {
         self.module.as_ref().map_or_else(|why| format!("none: {why}"), |(name, _)| name.clone())
+    }
+}
+
+/// Memory of another driver.
+#[derive(Debug)]
+struct External {
+    api: &'static Api,
+    context: usize,
+    memory: usize,
+    /// Where it is mapped, once it is.
+    address: Option<u64>,
+    destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+impl External {
+    fn import(api: &'static Api, context: usize, dmabuf: OwnedFd, len: usize) -> Result<Self> {
+        let both = api.cuImportExternalMemory.zip(api.cuDestroyExternalMemory);
+        let (import, destroy) =
+            both.ok_or_else(|| gpu("cuda", "the driver has no cuImportExternalMemory (CUDA 10)"))?;
+        let handle = ExternalHandle {
+            kind: EXTERNAL_DMA_BUF,
+            handle: ExternalFd { fd: dmabuf.as_raw_fd(), rest: [0; 3] },
+            size: len as u64,
+            flags: 0,
+            reserved: [0; 16],
+        };
+        let mut memory = std::ptr::null_mut();
+        // SAFETY: the place for a handle, and a description that is only read.
+        let imported = unsafe { import(&mut memory, &handle) };
+        let what = "cuImportExternalMemory of a dma-buf, which CUDA 13 documents for Jetson Thor alone";
+        check(api, what, imported)?;
+        // With what is a file, the driver takes the descriptor over.
+        let _ = dmabuf.into_raw_fd();
+        Ok(Self { api, context, memory: memory as usize, address: None, destroy })
+    }
+
+    fn map(&mut self, len: usize) -> Result<u64> {
+        let map = self.api.cuExternalMemoryGetMappedBuffer;
+        let map = map.ok_or_else(|| gpu("cuda", "the driver has no cuExternalMemoryGetMappedBuffer"))?;
+        let range = ExternalBuffer { offset: 0, size: len as u64, flags: 0, reserved: [0; 16] };
+        let mut address = 0;
+        // SAFETY: the place for an address, memory that was imported, and a description that is only read.
+        let mapped = unsafe { map(&mut address, self.memory as *mut c_void, &range) };
+        check(self.api, "cuExternalMemoryGetMappedBuffer", mapped)?;
+        self.address = Some(address);
+        Ok(address)
+    }
+}
+
+impl Drop for External {
+    fn drop(&mut self) {
+        // Nobody to tell of an error, here and below.
+        if let Ok(api) = enter(self.api, self.context) {
+            if let Some(address) = self.address {
+                // SAFETY: mapped by `map`, and nothing uses it any more.
+                let _ = unsafe { (api.cuMemFree_v2)(address) };
+            }
+            // SAFETY: made by `import`, and not mapped any more.
+            let _ = unsafe { (self.destroy)(self.memory as *mut c_void) };
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 #![allow(unsafe_code, reason = "registers of a device")]
 
 use super::device::Gpu;
-use super::executor::{Kind, Mapping};
+use super::executor::{Kind, MappedDmabuf, Mapping};
 use super::memory::Registered;
+use crate::dmabuf::QueuePart;
 use crate::error::{Error, Result};
+use crate::queue::RawQueue;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -21,6 +23,9 @@ pub enum Doorbell {
     IoMemory,
     /// hsa_amd_memory_lock mapped the register.
     HsaLock,
+    /// The GPU's driver mapped the register from a dma-buf that the module made: hsa_amd_interop_map_buffer or
+    /// cuImportExternalMemory.
+    Dmabuf,
     /// The GPU writes to memory, and a thread of this process writes on to the register: a fraction of the speed.
     Proxy,
 }
@@ -31,6 +36,7 @@ impl fmt::Display for Doorbell {
             Self::Memory => "memory, mapped for the device",
             Self::IoMemory => "register, mapped by the runtime",
             Self::HsaLock => "register, mapped by hsa_amd_memory_lock",
+            Self::Dmabuf => "register, mapped from a dma-buf of the module",
             Self::Proxy => "memory, carried on to the register by a thread of this process",
         })
     }
@@ -44,7 +50,7 @@ pub(super) struct Doorbells {
     pub refused: Vec<String>,
     pub sq: u64,
     pub cq: u64,
-    _held: Held,
+    held: Held,
 }
 
 /// What must stay for the addresses to be good.
@@ -52,6 +58,7 @@ pub(super) struct Doorbells {
 enum Held {
     Nothing,
     Registered(#[allow(dead_code, reason = "kept, not looked at")] [Arc<Registered>; 2]),
+    Dmabufs(#[allow(dead_code, reason = "kept, not looked at")] [MappedDmabuf; 2]),
     Proxy(#[allow(dead_code, reason = "kept, not looked at")] Proxy),
 }
 
@@ -59,28 +66,28 @@ impl Doorbells {
     /// Finds a way. `registers` says whether the doorbells are registers of a device; `only` allows but one way.
     ///
     /// # Safety
-    /// Both pointers are doorbells that stay mapped until this is dropped.
+    /// The queue is there until this is dropped.
     pub(super) unsafe fn reach(
         gpu: &Gpu,
-        sq: *mut u32,
-        cq: *mut u32,
+        raw: &RawQueue,
         registers: bool,
         only: Option<Doorbell>,
     ) -> Result<Self> {
+        let (sq, cq) = (raw.sq_doorbell_ptr(), raw.cq_doorbell_ptr());
         let ways: &[Doorbell] = match (gpu.kind(), registers) {
             // The kernels are threads of this process: its mapping is theirs.
             (Kind::Host, _) if only.is_none() => {
                 let way = if registers { Doorbell::IoMemory } else { Doorbell::Memory };
-                return Ok(Self { way, refused: vec![], sq: sq as u64, cq: cq as u64, _held: Held::Nothing });
+                return Ok(Self { way, refused: vec![], sq: sq as u64, cq: cq as u64, held: Held::Nothing });
             }
             (_, false) => &[Doorbell::Memory, Doorbell::Proxy],
-            (Kind::Hip, true) => &[Doorbell::IoMemory, Doorbell::HsaLock, Doorbell::Proxy],
-            (_, true) => &[Doorbell::IoMemory, Doorbell::Proxy],
+            (Kind::Hip, true) => &[Doorbell::IoMemory, Doorbell::HsaLock, Doorbell::Dmabuf, Doorbell::Proxy],
+            (_, true) => &[Doorbell::IoMemory, Doorbell::Dmabuf, Doorbell::Proxy],
         };
         let mut refused = Vec::new();
         for way in ways.iter().filter(|way| only.is_none_or(|only| only == **way)) {
             // SAFETY: the caller's promise.
-            match unsafe { Self::by(*way, gpu, sq, cq) } {
+            match unsafe { Self::by(*way, gpu, raw) } {
                 Ok(made) => return Ok(Self { refused, ..made }),
                 Err(error) => refused.push(format!("{way}: {error}")),
             }
@@ -93,23 +100,43 @@ impl Doorbells {
 
     /// # Safety
     /// As for `reach`.
-    unsafe fn by(way: Doorbell, gpu: &Gpu, sq: *mut u32, cq: *mut u32) -> Result<Self> {
+    unsafe fn by(way: Doorbell, gpu: &Gpu, raw: &RawQueue) -> Result<Self> {
+        let (sq, cq) = (raw.sq_doorbell_ptr(), raw.cq_doorbell_ptr());
         let how = match way {
             Doorbell::Memory => Mapping::Memory,
             Doorbell::IoMemory => Mapping::IoMemory,
             Doorbell::HsaLock => Mapping::HsaLock,
+            Doorbell::Dmabuf => return Self::by_dmabuf(gpu, raw),
             Doorbell::Proxy => {
                 // SAFETY: the caller's promise.
                 let proxy = unsafe { Proxy::start(gpu, sq, cq)? };
                 let (sq, cq) = (proxy.address, proxy.address + 4);
-                return Ok(Self { way, refused: vec![], sq, cq, _held: Held::Proxy(proxy) });
+                return Ok(Self { way, refused: vec![], sq, cq, held: Held::Proxy(proxy) });
             }
         };
         // SAFETY: the caller's promise.
         let register = |p: *mut u32| unsafe { gpu.registry.register(&gpu.executor, p.cast(), 4, how) };
         let held = [register(sq)?, register(cq)?];
         let (sq, cq) = (held[0].address_of(sq.cast()), held[1].address_of(cq.cast()));
-        Ok(Self { way, refused: vec![], sq, cq, _held: Held::Registered(held) })
+        Ok(Self { way, refused: vec![], sq, cq, held: Held::Registered(held) })
+    }
+
+    fn by_dmabuf(gpu: &Gpu, raw: &RawQueue) -> Result<Self> {
+        let map = |part| -> Result<(u64, MappedDmabuf)> {
+            let exported = raw.export(part)?;
+            let len =
+                usize::try_from(exported.len).map_err(|_| Error::Protocol("a dma-buf too large".into()))?;
+            let mapped = gpu.executor.map_dmabuf(exported.dmabuf, len)?;
+            Ok((mapped.address + u64::from(exported.at), mapped))
+        };
+        let ((sq, first), (cq, second)) = (map(QueuePart::SqDoorbell)?, map(QueuePart::CqDoorbell)?);
+        let held = Held::Dmabufs([first, second]);
+        Ok(Self { way: Doorbell::Dmabuf, refused: vec![], sq, cq, held })
+    }
+
+    /// Takes them from the device, whose kernels have ended.
+    pub(super) fn release(&mut self) {
+        self.held = Held::Nothing;
     }
 }
 

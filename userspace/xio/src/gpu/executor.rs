@@ -7,6 +7,7 @@ use super::memory::DeviceDmabuf;
 use crate::error::Result;
 use std::ffi::CStr;
 use std::fmt::{self, Debug};
+use std::os::fd::OwnedFd;
 
 /// A kind of executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -109,10 +110,21 @@ pub(crate) trait Executor: Debug + Send + Sync {
     unsafe fn launch(&self, kernel: Function, grid: Grid, params: Params<'_>) -> Result<()>;
     /// Exports what `alloc_shared` gave.
     fn export(&self, address: u64, len: usize, to: Importer) -> Result<DeviceDmabuf>;
+    /// Maps a dma-buf of another driver for the device.
+    fn map_dmabuf(&self, dmabuf: OwnedFd, len: usize) -> Result<MappedDmabuf>;
     /// Whether other devices can reach this one's memory over the bus, and what is known of it.
     fn peer_to_peer(&self) -> String;
     /// Which of the embedded kernels fits, for people.
     fn code(&self) -> String;
+}
+
+/// A dma-buf that is mapped for a device, until dropped.
+#[derive(Debug)]
+pub(crate) struct MappedDmabuf {
+    /// Where the device has it.
+    pub address: u64,
+    /// What takes it back when it is dropped.
+    pub _held: Box<dyn Debug + Send + Sync>,
 }
 
 /// Blocks, and threads of each.

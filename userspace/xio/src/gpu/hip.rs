@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "calls into AMD's runtime")]
 
 use super::code::{embedded, Code};
-use super::executor::{Executor, Function, Grid, Importer, Kind, Mapping, Params};
+use super::executor::{Executor, Function, Grid, Importer, Kind, MappedDmabuf, Mapping, Params};
 use super::hsa;
 use super::library::{failed, functions, open};
 use super::memory::DeviceDmabuf;
@@ -330,6 +330,11 @@ impl Executor for Hip {
                 gpu("hip", format!("{what} ({first}; {second})"))
             })
         })
+    }
+
+    fn map_dmabuf(&self, dmabuf: OwnedFd, len: usize) -> Result<MappedDmabuf> {
+        self.enter()?;
+        self.agent()?.map(&dmabuf, len)
     }
 
     fn peer_to_peer(&self) -> String {

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "kernels are C++ functions that work on addresses")]
 
 use super::code::Code;
-use super::executor::{Executor, Function, Grid, Importer, Kind, Mapping, Params};
+use super::executor::{Executor, Function, Grid, Importer, Kind, MappedDmabuf, Mapping, Params};
 use super::memory::DeviceDmabuf;
 use crate::dmabuf::{dmabuf_of, sealed_memory};
 use crate::error::{gpu, Error, Result};
@@ -11,6 +11,7 @@ use crate::mapping::Region;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes that threads of a block share.
@@ -150,6 +151,11 @@ impl Executor for Host {
             })?,
         };
         Ok(DeviceDmabuf::new(fd, 0, None))
+    }
+
+    fn map_dmabuf(&self, dmabuf: OwnedFd, len: usize) -> Result<MappedDmabuf> {
+        let region = Region::of_file(&dmabuf, 0, len, true, "mapping a dma-buf")?;
+        Ok(MappedDmabuf { address: region.as_ptr() as u64, _held: Box::new(region) })
     }
 
     fn peer_to_peer(&self) -> String {

@@ -2,11 +2,12 @@
 //! The layer below HIP: locking of mapped registers, and dma-bufs.
 #![allow(unsafe_code, reason = "calls into AMD's runtime")]
 
+use super::executor::MappedDmabuf;
 use super::library::{functions, open};
 use super::memory::DeviceDmabuf;
 use crate::error::{gpu, Result};
 use std::ffi::{c_int, c_uint, c_void, CStr};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 /// Called for each agent.
@@ -23,6 +24,9 @@ functions! {
         maybe hsa_amd_portable_export_dmabuf: fn(*const c_void, usize, *mut c_int, *mut u64) -> c_uint;
         maybe hsa_amd_portable_export_dmabuf_v2: fn(*const c_void, usize, *mut c_int, *mut u64, u64) -> c_uint;
         maybe hsa_amd_portable_close_dmabuf: fn(c_int) -> c_uint;
+        maybe hsa_amd_interop_map_buffer: fn(c_uint, *mut u64, c_int, c_uint, *mut usize, *mut *mut c_void,
+            *mut usize, *mut *const c_void) -> c_uint;
+        maybe hsa_amd_interop_unmap_buffer: fn(*mut c_void) -> c_uint;
     }
 }
 
@@ -148,5 +152,39 @@ impl Agent {
         // SAFETY: a new descriptor that is ours.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(DeviceDmabuf::new(fd, offset, self.api.hsa_amd_portable_close_dmabuf))
+    }
+
+    /// Maps a dma-buf of another driver for the GPU.
+    pub(super) fn map(&self, dmabuf: &OwnedFd, len: usize) -> Result<MappedDmabuf> {
+        let both = self.api.hsa_amd_interop_map_buffer.zip(self.api.hsa_amd_interop_unmap_buffer);
+        let (map, unmap) =
+            both.ok_or_else(|| gpu("hip", "the HSA runtime has no hsa_amd_interop_map_buffer"))?;
+        let (mut agent, mut size, mut address) = (self.handle, 0, std::ptr::null_mut());
+        let (fd, none, nothing) = (dmabuf.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: one agent, and the places for a size and an address; nobody asks for metadata.
+        match unsafe { map(1, &mut agent, fd, 0, &mut size, &mut address, none, nothing) } {
+            0 => {}
+            code => return Err(gpu("hip", format!("hsa_amd_interop_map_buffer: status {code:#x}"))),
+        }
+        let address = address as u64;
+        let held = Box::new(Interop { unmap, address });
+        if size < len {
+            return Err(gpu("hip", format!("hsa_amd_interop_map_buffer: {size} bytes of {len}")));
+        }
+        Ok(MappedDmabuf { address, _held: held })
+    }
+}
+
+/// A dma-buf that is mapped for a GPU.
+#[derive(Debug)]
+struct Interop {
+    unmap: unsafe extern "C" fn(*mut c_void) -> c_uint,
+    address: u64,
+}
+
+impl Drop for Interop {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `Agent::map`, and nothing uses it any more. Nobody to tell of an error.
+        let _ = unsafe { (self.unmap)(self.address as *mut c_void) };
     }
 }

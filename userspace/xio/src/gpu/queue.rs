@@ -57,7 +57,7 @@ pub struct QueueCounters {
 /// A queue pair for kernels: [`address`](Self::address) is what they are given. Any number of them, and of their waves and
 /// blocks, may use it at once. Deleted when dropped.
 ///
-/// Drop order: deleted in the controller, then taken from the device, then unmapped.
+/// Drop order: the doorbells taken from the device, deleted in the controller, the rings taken from the device, then unmapped.
 #[derive(Debug)]
 pub struct GpuQueue {
     doorbells: Doorbells,
@@ -103,10 +103,8 @@ impl GpuQueue {
             unsafe { gpu.registry.register(&gpu.executor, ptr, len, Mapping::Memory) }
         };
         let rings = [register(sq, Sqe::SIZE)?, register(cq, Cqe::SIZE)?];
-        let (sq_doorbell, cq_doorbell) = (raw.sq_doorbell_ptr(), raw.cq_doorbell_ptr());
-        // SAFETY: mapped as long as `raw`, as above.
-        let doorbells =
-            unsafe { Doorbells::reach(gpu, sq_doorbell, cq_doorbell, registers, options.doorbell)? };
+        // SAFETY: dropped before `raw`, as above.
+        let doorbells = unsafe { Doorbells::reach(gpu, &raw, registers, options.doorbell)? };
         let memory = gpu.alloc(SLOTS + entries as usize * size_of::<Slot>())?;
         let ticks = options.timeout.as_nanos() * u128::from(gpu.clock_hz()) / 1_000_000_000;
         let mut queue = Queue::new_zeroed();
@@ -186,6 +184,12 @@ impl GpuQueue {
     /// # Errors
     /// When the controller does not delete it; then it is reset.
     pub fn close(mut self) -> Result<()> {
+        self.delete()
+    }
+
+    /// The doorbells first, so that no driver is asked to give them back.
+    fn delete(&mut self) -> Result<()> {
+        self.doorbells.release();
         self.raw.delete()
     }
 }
@@ -193,7 +197,7 @@ impl GpuQueue {
 impl Drop for GpuQueue {
     fn drop(&mut self) {
         // Nobody to tell, see `close`.
-        let _ = self.raw.delete();
+        let _ = self.delete();
     }
 }
 

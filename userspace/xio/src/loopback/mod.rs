@@ -13,7 +13,7 @@ mod poller;
 
 use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::controller::Controller;
-use crate::dmabuf::Import;
+use crate::dmabuf::{sealed_memory, Exported, Import, QueuePart};
 use crate::error::{os, Error, Result};
 use crate::info::{Iommu, Unconfined};
 use crate::mapping::{Doorbell, Region};
@@ -25,6 +25,7 @@ use nvme_kv::admin::{CreateCq, CreateSq};
 use nvme_kv::{identify, Cqe, Sqe, PAGE_SIZE};
 use poller::{Events, Poller, Shared};
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ struct Loopback {
     vectors: u16,
     info: uapi::GetInfo,
     surroundings: Arc<Mutex<Surroundings>>,
+    /// The file that the registers are in.
+    registers: File,
     /// The queue of mediated commands, once one was asked for. Locked after `state`.
     mediated: Mutex<Option<Mediated>>,
 }
@@ -84,7 +87,9 @@ struct State {
 
 impl Loopback {
     fn new(config: Config) -> Result<(Self, Hooks)> {
-        let bar = Arc::new(Region::anonymous(config.bar_len().next_multiple_of(PAGE_SIZE))?);
+        let len = config.bar_len().next_multiple_of(PAGE_SIZE);
+        let registers = sealed_memory(len)?;
+        let bar = Arc::new(Region::of_file(&registers, 0, len, true, "mapping registers")?);
         let (arena, events) = (Arc::new(Arena::default()), Arc::new(Events::default()));
         let host = Host {
             memory: arena.clone(),
@@ -103,8 +108,9 @@ impl Loopback {
         let surroundings = Arc::default();
         let hooks = Hooks::new(shared.clone(), Arc::clone(&surroundings));
         let (state, mediated) = (Mutex::new(state), Mutex::new(None));
+        let _poller = poller;
         let loopback =
-            Self { _poller: poller, state, shared, events, arena, vectors, info, surroundings, mediated };
+            Self { _poller, state, shared, events, arena, vectors, info, surroundings, registers, mediated };
         Ok((loopback, hooks))
     }
 
@@ -321,6 +327,23 @@ impl Backend for Loopback {
         let Import { offset, len, read_only, .. } = *import;
         let memory = Region::of_file(dmabuf, offset, len, !read_only, "mapping a dma-buf")?;
         self.add_buffer(Arc::new(memory), !read_only)
+    }
+
+    /// Doorbells alone, as the file that they are in.
+    fn export_queue(&self, handle: u32, part: QueuePart) -> Result<Exported> {
+        let what = "exporting a queue";
+        let state = self.state()?;
+        if !state.queues.contains_key(&handle) {
+            return Err(os(what, nix::Error::ENOENT));
+        }
+        let (doorbells, qid) = (state.driver.cap().doorbells(), handle as u16);
+        let at = match part {
+            QueuePart::SqDoorbell => doorbells.sq_tail(qid),
+            QueuePart::CqDoorbell => doorbells.cq_head(qid),
+            QueuePart::Sq | QueuePart::Cq => return Err(os(what, nix::Error::EOPNOTSUPP)),
+        };
+        let file = self.registers.try_clone().map_err(|source| Error::Os { what, source })?;
+        Ok(Exported { dmabuf: file.into(), len: self.shared.doorbells.len() as u64, at: at as u32 })
     }
 
     fn submit(&self, entries: &mut [uapi::KvEntry], timeout: Duration) -> nix::Result<()> {

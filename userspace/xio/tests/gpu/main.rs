@@ -7,11 +7,13 @@ mod common;
 
 mod bench;
 mod controller;
+mod doorbells;
 mod encode;
 mod faults;
 mod memory;
 mod operations;
 mod rig;
+mod runtimes;
 mod sharing;
 mod sizes;
 mod symbols;

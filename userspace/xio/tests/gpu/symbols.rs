@@ -74,9 +74,20 @@ fn hsa_is_called_as_its_headers_say() {
     compare("hsa", &["hsa/hsa.h", "hsa/hsa_ext_amd.h"], "");
 }
 
+/// The structures that CUDA takes, as the library has them.
+const STRUCTURES: &str = "#include <cuda.h>\n#include <cstddef>\n\
+    using H = CUDA_EXTERNAL_MEMORY_HANDLE_DESC;\nusing B = CUDA_EXTERNAL_MEMORY_BUFFER_DESC;\n\
+    static_assert(sizeof(H) == 104 && offsetof(H, handle.fd) == 8 && offsetof(H, size) == 24, \"handle\");\n\
+    static_assert(offsetof(H, flags) == 32 && offsetof(H, reserved) == 36, \"handle\");\n\
+    static_assert(sizeof(B) == 88 && offsetof(B, offset) == 0 && offsetof(B, size) == 8, \"buffer\");\n\
+    static_assert(offsetof(B, flags) == 16 && offsetof(B, reserved) == 20, \"buffer\");\n\
+    static_assert(CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD == 9, \"type\");\n\
+    static_assert(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD == 1, \"range\");\n\
+    static_assert(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED == 124, \"attribute\");\n";
+
 #[test]
 fn cuda_is_called_as_its_headers_say() {
-    compare("cuda", &["cuda.h"], "");
+    compare("cuda", &["cuda.h"], STRUCTURES);
 }
 
 /// A library that lies beside the headers, but is not loaded: it may want a newer system than this.
