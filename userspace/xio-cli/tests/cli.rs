@@ -65,7 +65,7 @@ fn wrong_arguments_end_with_2() {
         &["--loopback", "--device", "0", "list"],
         &["--timeout", "soon", "list"],
         &["--path", "straight", "list"],
-        &["--memory", "cmb", "list"],
+        &["--memory", "tape", "list"],
         &["--wait", "1e15", "list"],
     ];
     for args in wrong {
