@@ -87,7 +87,7 @@ pub enum MemoryArg {
     Pinned,
     /// In the controller memory buffer
     Cmb,
-    /// An imported dma-buf of the system's memory, which /dev/udmabuf makes
+    /// An imported dma-buf: with --gpu the device's own memory, else the system's, which /dev/udmabuf makes
     Dmabuf,
 }
 
@@ -157,7 +157,8 @@ pub enum GpuCommand {
 /// Many keys at once, and kernels.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Many {
-    /// Let a kernel do it: on the first GPU, GPU N, hip:N, cuda:N, or host for threads of this process
+    /// Let a kernel do it: on the first GPU, GPU N, hip:N, cuda:N, or host for threads of this process. With --memory dmabuf
+    /// values go between the controller and the GPU's own memory
     #[arg(long, value_name = "GPU", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub gpu: Option<Which>,
     /// With --gpu: keys that share a doorbell

@@ -130,9 +130,11 @@ pub fn of_library(error: &Error) -> u8 {
         Error::NotFound { .. } => NOT_FOUND,
         Error::Exists { .. } => EXISTS,
         Error::Capacity { .. } => CAPACITY,
-        Error::Unsupported { .. } | Error::Interface { .. } | Error::NoMediated | Error::NoCmb { .. } => {
-            UNSUPPORTED
-        }
+        Error::Unsupported { .. }
+        | Error::Interface { .. }
+        | Error::NoMediated
+        | Error::NoCmb { .. }
+        | Error::NotPeer => UNSUPPORTED,
         Error::Permission { .. } | Error::DirectRefused { .. } | Error::Refused(_) => PERMISSION,
         Error::ValueTooLarge { .. } | Error::KeyTooLong { .. } => USAGE,
         Error::Status { status: Status::INVALID_VALUE_SIZE, .. } => CAPACITY,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Carries out operations on many keys: by a kernel, or by this program itself.
 
-use crate::args::{Global, Many};
+use crate::args::{Global, Many, MemoryArg};
 use crate::exit::Failure;
-use crate::open;
+use crate::{open, output};
 use xio::gpu::{Gpu, GpuBuffer, GpuKv, GpuOptions, GpuQueueOptions, Task};
 use xio::{Controller, Error, Key, Kv, Namespace, RetrieveOptions, StoreOptions};
 
@@ -47,10 +47,20 @@ pub struct Done {
     pub value: Vec<u8>,
 }
 
+/// Kernels of a device.
+///
+/// Drop order: the queues, then the buffer.
+pub struct Kernels {
+    kv: GpuKv,
+    buffer: Option<GpuBuffer>,
+    /// Values are in the device's own memory.
+    in_device: bool,
+}
+
 /// Who does it.
 pub enum Runner {
-    /// A kernel. The queues go before the buffer.
-    Kernel(Box<GpuKv>, Option<GpuBuffer>),
+    /// Kernels.
+    Kernels(Box<Kernels>),
     /// This program's own thread.
     Own(Box<Kv>),
 }
@@ -70,13 +80,17 @@ impl Runner {
         let queue = GpuQueueOptions { entries, timeout: global.timeout, ..GpuQueueOptions::default() };
         let options = GpuOptions { queue, batch: many.batch, ..GpuOptions::default() };
         let kv = open::retry(global, || GpuKv::open(&gpu, controller, global.nsid, options.clone()))?;
-        Ok(Self::Kernel(Box::new(kv), None))
+        let kernels = Kernels { kv, buffer: None, in_device: global.memory == MemoryArg::Dmabuf };
+        if global.verbose {
+            kernels.tell(&gpu);
+        }
+        Ok(Self::Kernels(Box::new(kernels)))
     }
 
     /// The namespace.
     pub fn namespace(&self) -> &Namespace {
         match self {
-            Self::Kernel(kv, _) => kv.namespace(),
+            Self::Kernels(kernels) => kernels.kv.namespace(),
             Self::Own(kv) => kv.namespace(),
         }
     }
@@ -84,7 +98,7 @@ impl Runner {
     /// Carries out the operation for each job, in no order.
     pub fn run(&mut self, operation: Operation, jobs: &[Job]) -> Result<Vec<Done>, Failure> {
         match self {
-            Self::Kernel(kv, buffer) => by_kernel(kv, buffer, operation, jobs),
+            Self::Kernels(kernels) => kernels.run(operation, jobs),
             Self::Own(kv) => Ok(jobs.iter().map(|job| by_hand(kv, operation, job)).collect()),
         }
     }
@@ -107,51 +121,62 @@ fn by_hand(kv: &mut Kv, operation: Operation, job: &Job) -> Done {
     Done { result, value }
 }
 
-fn by_kernel(
-    kv: &mut GpuKv,
-    kept: &mut Option<GpuBuffer>,
-    operation: Operation,
-    jobs: &[Job],
-) -> Result<Vec<Done>, Failure> {
-    let mut end = 0;
-    let places: Vec<usize> = jobs
-        .iter()
-        .map(|job| {
-            let at = aligned(end, job.size());
-            end = at + job.size();
-            at
-        })
-        .collect();
-    if kept.as_ref().is_none_or(|buffer| buffer.len() < end) {
-        // The old one first, so that both need not fit.
-        *kept = None;
+impl Kernels {
+    /// Says who does it, and where values are.
+    fn tell(&self, gpu: &Gpu) {
+        let doorbell =
+            self.kv.queues().first().map_or_else(String::new, |queue| queue.doorbell().to_string());
+        let memory = if self.in_device { "dmabuf, the device's own" } else { "coherent" };
+        let which = gpu.info().which;
+        output::message(&format!("xio: kernels: {which}, doorbell: {doorbell}, memory: {memory}"));
     }
-    let buffer = match kept.take() {
-        Some(buffer) => buffer,
-        None => kv.buffer(end.max(1))?,
-    };
-    let mut tasks = Vec::with_capacity(jobs.len());
-    for (job, at) in jobs.iter().zip(&places) {
-        buffer.buffer().write(*at, &job.value)?;
-        tasks.push(match operation {
-            Operation::Store(options) => Task::store_with(job.key, *at, job.value.len() as u32, options),
-            Operation::Retrieve(options) => Task::retrieve_with(job.key, *at, job.room, options),
-            Operation::Exist => Task::exist(job.key),
-            Operation::Delete => Task::delete(job.key),
-        });
+
+    /// A buffer of at least `len` bytes: the one that is kept, if it is large enough.
+    fn take_buffer(&mut self, len: usize, values: bool) -> xio::Result<GpuBuffer> {
+        // The old one goes first, so that both need not fit.
+        match self.buffer.take().filter(|buffer| buffer.len() >= len) {
+            Some(buffer) => Ok(buffer),
+            None if self.in_device && values => self.kv.device_buffer(len.max(1)),
+            None => self.kv.buffer(len.max(1)),
+        }
     }
-    let outcomes = kv.run(&buffer, &tasks)?;
-    let retrieve = matches!(operation, Operation::Retrieve(_));
-    let mut all = Vec::with_capacity(jobs.len());
-    for (n, outcome) in outcomes.iter().enumerate() {
-        let (job, at) = (&jobs[n], places[n]);
-        let length = if retrieve { outcome.length } else { job.value.len() as u32 };
-        let result = outcome.check(&tasks[n], kv.timeout()).map(|()| length);
-        let mut value = vec![0; if retrieve && result.is_ok() { length.min(job.room) as usize } else { 0 }];
-        buffer.buffer().read(at, &mut value)?;
-        all.push(Done { result, value });
+
+    fn run(&mut self, operation: Operation, jobs: &[Job]) -> Result<Vec<Done>, Failure> {
+        let mut end = 0;
+        let places: Vec<usize> = jobs
+            .iter()
+            .map(|job| {
+                let at = aligned(end, job.size());
+                end = at + job.size();
+                at
+            })
+            .collect();
+        let values = matches!(operation, Operation::Store(_) | Operation::Retrieve(_));
+        let buffer = self.take_buffer(end, values)?;
+        let mut tasks = Vec::with_capacity(jobs.len());
+        for (job, at) in jobs.iter().zip(&places) {
+            buffer.write(*at, &job.value)?;
+            tasks.push(match operation {
+                Operation::Store(options) => Task::store_with(job.key, *at, job.value.len() as u32, options),
+                Operation::Retrieve(options) => Task::retrieve_with(job.key, *at, job.room, options),
+                Operation::Exist => Task::exist(job.key),
+                Operation::Delete => Task::delete(job.key),
+            });
+        }
+        let outcomes = self.kv.run(&buffer, &tasks)?;
+        let retrieve = matches!(operation, Operation::Retrieve(_));
+        let mut all = Vec::with_capacity(jobs.len());
+        for (n, outcome) in outcomes.iter().enumerate() {
+            let (job, at) = (&jobs[n], places[n]);
+            let length = if retrieve { outcome.length } else { job.value.len() as u32 };
+            let result = outcome.check(&tasks[n], self.kv.timeout()).map(|()| length);
+            let mut value =
+                vec![0; if retrieve && result.is_ok() { length.min(job.room) as usize } else { 0 }];
+            buffer.read(at, &mut value)?;
+            all.push(Done { result, value });
+        }
+        // A command without an answer may still write there: then the buffer must outlive the queue.
+        self.buffer = Some(buffer);
+        Ok(all)
     }
-    // A command without an answer may still write there: then the buffer must outlive the queue.
-    *kept = Some(buffer);
-    Ok(all)
 }

@@ -299,6 +299,28 @@ fn single_keys_go_through_kernels_too() {
 }
 
 #[test]
+fn values_go_to_the_memory_of_the_device_if_asked() {
+    let (folder, path) = manifest("manifest-device");
+    let first = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, first.lines().next().unwrap()).unwrap();
+    for (memory, told) in [("dmabuf", "dmabuf, the device's own"), ("coherent", "coherent")] {
+        let kv = ["--loopback", "-v", "--memory", memory, "kv"];
+        let run = |args: &[&str]| run_with(&[&kv, args, &["--gpu=host"]].concat(), b"a value");
+        let said = format!("xio: kernels: host, doorbell: memory, mapped for the device, memory: {told}\n");
+        for args in [&["store", "k"][..], &["store", "--manifest", path.to_str().unwrap(), "--batch", "1"]] {
+            let stored = run(args);
+            assert_eq!(code(&stored), 0, "{}", stderr(&stored));
+            assert!(stderr(&stored).contains(&said), "{}", stderr(&stored));
+        }
+        assert_eq!((code(&run(&["retrieve", "k"])), code(&run(&["exist", "k"]))), (3, 3));
+    }
+    let quiet = run_with(&["--loopback", "--memory", "dmabuf", "kv", "store", "k", "--gpu=host"], b"a value");
+    assert_eq!((code(&quiet), stderr(&quiet).contains("kernels")), (0, false));
+    assert!(stdout(&run(&["kv", "retrieve", "--help"])).contains("the GPU's own memory"));
+    drop(folder);
+}
+
+#[test]
 fn devices_that_run_kernels_are_listed() {
     let output = run(&["gpu", "--loopback", "-o", "json"]);
     assert_eq!(code(&output), 0);
