@@ -132,22 +132,26 @@ impl Agent {
         self.api.hsa_amd_portable_export_dmabuf.is_some()
     }
 
-    /// Exports memory of the GPU, within one allocation.
+    /// Exports memory of the GPU, within one allocation: for the bus, where runtime and GPU can say so.
     pub(super) fn export(&self, address: u64, len: usize) -> Result<DeviceDmabuf> {
         let (mut fd, mut offset) = (-1, 0);
         let ptr = address as *const c_void;
-        let code = match (self.api.hsa_amd_portable_export_dmabuf_v2, self.api.hsa_amd_portable_export_dmabuf)
-        {
-            // SAFETY: the places for a file descriptor and a number.
-            (Some(export), _) => unsafe { export(ptr, len, &mut fd, &mut offset, MAPPING_PCIE) },
+        let (newer, older) =
+            (self.api.hsa_amd_portable_export_dmabuf_v2, self.api.hsa_amd_portable_export_dmabuf);
+        // SAFETY: the places for a file descriptor and a number.
+        let mut code = newer.map(|export| unsafe { export(ptr, len, &mut fd, &mut offset, MAPPING_PCIE) });
+        if code != Some(0) {
             // SAFETY: as above.
-            (None, Some(export)) => unsafe { export(ptr, len, &mut fd, &mut offset) },
-            (None, None) => {
+            code = older.map(|export| unsafe { export(ptr, len, &mut fd, &mut offset) }).or(code);
+        }
+        match code {
+            Some(0) => {}
+            Some(code) => {
+                return Err(gpu("hip", format!("hsa_amd_portable_export_dmabuf: status {code:#x}")))
+            }
+            None => {
                 return Err(gpu("hip", "the HSA runtime has no hsa_amd_portable_export_dmabuf (ROCm 5.6)"))
             }
-        };
-        if code != 0 {
-            return Err(gpu("hip", format!("hsa_amd_portable_export_dmabuf: status {code:#x}")));
         }
         // SAFETY: a new descriptor that is ours.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };

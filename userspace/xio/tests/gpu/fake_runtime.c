@@ -171,6 +171,11 @@ unsigned hsa_amd_portable_export_dmabuf(const void *ptr, size_t len, int *fd, ui
 	fake_exported++;
 	return *fd < 0;
 }
+/* As on a GPU that does not know the way over the bus (1): the older function is for it. */
+unsigned hsa_amd_portable_export_dmabuf_v2(const void *ptr, size_t len, int *fd, uint64_t *offset, uint64_t flags)
+{
+	return find(ptr, len) < 0 || !fd || !offset || flags != 1 ? 0x1000 : 0x1001;
+}
 unsigned hsa_amd_portable_close_dmabuf(int fd) { return fake_closed++, close(fd) != 0; }
 #endif
 #ifndef WITHOUT_INTEROP
