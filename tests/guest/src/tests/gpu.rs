@@ -4,9 +4,9 @@
 use crate::kernel;
 use crate::report::Report;
 use crate::session::{self, Client};
-use crate::tests::life;
+use crate::tests::{life, share};
 use crate::user;
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context, Result};
 use std::time::Duration;
 use xio::gpu::{Builtin, Doorbell, Gpu, GpuKv, GpuOptions, GpuQueueOptions, Task};
 use xio::{Controller, Key, Status};
@@ -18,6 +18,9 @@ pub const CLIENTS: &[(&str, Client)] = &[
     ("gpu-wraps", |_| wraps()),
     ("gpu-sizes", |_| sizes()),
     ("gpu-proxy", |_| proxy()),
+    ("gpu-device-memory", |_| device_memory()),
+    ("gpu-no-udmabuf", |_| no_udmabuf()),
+    ("gpu-doorbell-dmabuf", |_| doorbell_dmabuf()),
 ];
 
 pub fn run(report: &mut Report, _: &[&str]) {
@@ -33,7 +36,14 @@ pub fn run(report: &mut Report, _: &[&str]) {
             session::run_within(&[name], Duration::from_secs(200)).map(drop)
         });
     }
-    report.case("manifests_go_through_kernels", |_| manifests());
+    report.case("doorbell_dmabuf", |_| session::run(&["gpu-doorbell-dmabuf"]).map(drop));
+    report.case("no_udmabuf", |_| session::run(&["gpu-no-udmabuf"]).map(drop));
+    report.case("device_memory", |_| {
+        share::allow_udmabuf()?;
+        session::run_within(&["gpu-device-memory"], Duration::from_secs(200)).map(drop)
+    });
+    report.case("manifests_go_through_kernels", |_| manifests("coherent"));
+    report.case("manifests_go_through_the_memory_of_the_device", |_| manifests("dmabuf"));
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
 
@@ -164,7 +174,60 @@ fn proxy() -> Result<()> {
     Ok(())
 }
 
-fn manifests() -> Result<()> {
+/// Values in memory of the device, which is a file in memory here and a dma-buf for the module.
+fn device_memory() -> Result<()> {
+    const LENGTHS: [usize; 6] = [1, 4095, 4097, 12_289, 300_000, 3 << 20];
+    let mut kv = open(entries(16), 4, 2)?;
+    let buffer = kv.device_buffer(8 << 20)?;
+    let memory = buffer.memory().context("no memory of the device")?;
+    ensure!(buffer.data() == memory.address(), "the data is elsewhere");
+    let value =
+        |n: usize| (0..LENGTHS[n]).map(|at| (at * 7 + n) as u8 ^ (at >> 8) as u8).collect::<Vec<u8>>();
+    let (mut at, mut places) = (1024, vec![]);
+    for len in LENGTHS {
+        places.push((at, len));
+        at += len.next_multiple_of(4) + 4;
+    }
+    let tasks = |make: fn(Key, usize, u32) -> Task| {
+        let task = |(n, (at, len)): (usize, &(usize, usize))| Ok(make(key(n)?, *at, *len as u32));
+        places.iter().enumerate().map(task).collect::<Result<Vec<_>>>()
+    };
+    for (n, (at, _)) in places.iter().enumerate() {
+        memory.write(*at, &value(n))?;
+    }
+    ensure!(kv.run(&buffer, &tasks(Task::store)?)?.iter().all(|o| o.code == 0), "storing");
+    memory.write(0, &vec![0xee; 8 << 20])?;
+    ensure!(kv.run(&buffer, &tasks(Task::retrieve)?)?.iter().all(|o| o.code == 0), "retrieving");
+    let mut all = vec![0; 8 << 20];
+    memory.read(0, &mut all)?;
+    for (n, (at, len)) in places.iter().enumerate() {
+        ensure!(all[*at..at + len] == value(n), "{len} bytes at {at} differ");
+        all[*at..at + len].fill(0xee);
+    }
+    ensure!(all.iter().all(|byte| *byte == 0xee), "bytes beside the values changed");
+    Ok(())
+}
+
+/// Who may not make dma-bufs of the system's memory learns it.
+fn no_udmabuf() -> Result<()> {
+    let kv = open(entries(16), 4, 2)?;
+    let error = kv.device_buffer(4096).err().context("a dma-buf without permission")?.to_string();
+    ensure!(error.contains("opening /dev/udmabuf") && error.contains("its group"), "{error}");
+    Ok(())
+}
+
+/// The module exports the doorbells to drivers of devices, and to no processor: the host goes on to the next way.
+fn doorbell_dmabuf() -> Result<()> {
+    let only = open(GpuQueueOptions { doorbell: Some(Doorbell::Dmabuf), ..entries(16) }, 4, 2);
+    let error = only.err().context("a processor mapped the doorbells' dma-buf")?.to_string();
+    ensure!(error.contains("from a dma-buf of the module: mapping a dma-buf"), "{error}");
+    let kv = open(entries(16), 4, 2)?;
+    ensure!(kv.queues()[0].doorbell() == Doorbell::IoMemory, "{:?}", kv.queues()[0].doorbell());
+    Ok(())
+}
+
+/// A manifest is stored and retrieved by kernels, values in this kind of memory.
+fn manifests(memory: &str) -> Result<()> {
     let script = "cd /tmp && dd if=/dev/urandom of=shards bs=1024 count=300 2>/dev/null && \
         for n in 0 1 2 3; do \
             at=$((n * 70000)); dd if=shards of=part bs=1 skip=$at count=60001 2>/dev/null; \
@@ -172,13 +235,14 @@ fn manifests() -> Result<()> {
             echo \"{\\\"key\\\":\\\"shard.$n\\\",\\\"file\\\":\\\"shards\\\",\\\"offset\\\":$at,\\\"length\\\":60001,\
                 \\\"digest\\\":\\\"sha256:$sum\\\",\\\"meta\\\":{\\\"n\\\":$n}}\"; \
         done >manifest && \
-        xio kv store --gpu=host --manifest manifest && \
+        xio -v --memory $0 kv store --gpu=host --manifest manifest && \
         cp shards original && dd if=/dev/zero of=shards bs=1024 count=300 2>/dev/null && \
-        xio kv retrieve --gpu=host --batch 2 --manifest manifest --results json && \
+        xio --memory $0 kv retrieve --gpu=host --batch 2 --manifest manifest --results json && \
         xio kv exist --gpu=host --manifest manifest && \
         cmp -n 60001 shards original && xio kv delete --gpu=host --manifest manifest && \
         ! xio kv exist --gpu=host shard.0";
-    let done = user::run_within(&["sh", "-c", script], Duration::from_secs(100))?.expect_success()?;
+    let done = user::run_within(&["sh", "-c", script, memory], Duration::from_secs(100))?.expect_success()?;
     ensure!(done.text().contains("{\"n\":3}"), "meta is missing: {}", done.text());
+    ensure!(done.stderr.contains(&format!("memory: {memory}")), "{}", done.stderr);
     Ok(())
 }
