@@ -46,6 +46,7 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     report.case("unbind_while_mapped", move |_| unbind_while_mapped(root));
     report.case("unbind_while_pinned", move |_| unbind_while_pinned(root));
     report.case("reset_while_mapped", move |_| reset_while_mapped(root));
+    report.case("suspended_while_mapped", move |_| suspended_while_mapped(root));
     if arguments.contains(&"short") {
         return;
     }
@@ -156,6 +157,20 @@ fn reset_while_mapped(root: bool) -> Result<()> {
     let holder = start(root, &["life-hold", "reset"])?;
     fs::write(pci::path(&function()?).join("reset"), "1")?;
     holder.finish()?;
+    client(root, &["life-work"])?;
+    nothing_is_left()
+}
+
+/// The devices are suspended and resumed, without the machine itself going to sleep (pm_test).
+fn suspended_while_mapped(root: bool) -> Result<()> {
+    let holder = start(root, &["life-hold", "reset"])?;
+    let before = counters("rocm-xio0")?["resets"];
+    fs::write("/sys/module/suspend/parameters/pm_test_delay", "0")?;
+    fs::write("/sys/power/pm_test", "devices")?;
+    fs::write("/sys/power/state", "freeze")?;
+    holder.finish()?;
+    let after = counters("rocm-xio0")?["resets"];
+    ensure!(after == before + 1, "{before} resets before, {after} after");
     client(root, &["life-work"])?;
     nothing_is_left()
 }
