@@ -120,7 +120,7 @@ impl Xio {
     pub(crate) fn resume(&self) {
         let mut inner = self.inner.lock();
         if let Some(hw) = inner.hw.as_mut() {
-            // The function was reset: whatever it was, it is disabled now.
+            // The function was reset or had no power: whatever it was, it is disabled now.
             hw.state = State::Stopped;
             hw.start_again();
         }

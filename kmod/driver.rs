@@ -152,11 +152,11 @@ fn check_capabilities(pdev: &pci::Device<Core<'_>>, regs: &Registers) -> Result 
 }
 
 impl Callbacks for Driver {
-    fn reset_prepare(data: &Bound<'_>) {
+    fn quiesce(data: &Bound<'_>) {
         data.xio.quiesce();
     }
 
-    fn reset_done(data: &Bound<'_>) {
+    fn resume(data: &Bound<'_>) {
         data.xio.resume();
     }
 

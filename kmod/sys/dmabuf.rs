@@ -29,6 +29,8 @@ use nvme_kv::PAGE_SIZE;
 struct Notice {
     /// The exporter wants its memory back.
     taken_back: Atomic<bool>,
+    /// The device may use the memory. Changes under the reservation lock.
+    mapped: Atomic<bool>,
     /// Signalled when the device is done with the memory.
     fence: *mut bindings::dma_fence,
     xio: Arc<Xio>,
@@ -39,7 +41,8 @@ impl Notice {
         // SAFETY: May be called by any task.
         let fence = from_err_ptr(unsafe { shim::rocm_xio_fence() })?;
         // INVARIANT: The reference is ours. (If there is no memory for the box, `drop` gives it up.)
-        KBox::new(Self { taken_back: Atomic::new(false), fence, xio }, GFP_KERNEL).map_err(Error::from)
+        let this = Self { taken_back: Atomic::new(false), mapped: Atomic::new(false), fence, xio };
+        Ok(KBox::new(this, GFP_KERNEL)?)
     }
 
     /// The device is done with the memory.
@@ -74,7 +77,8 @@ static OPERATIONS: Operations = {
 unsafe extern "C" fn invalidate_mappings(attachment: *mut bindings::dma_buf_attachment) {
     // SAFETY: An attachment of `Attachment::new`, whose notice stays until it is detached.
     let notice = unsafe { &*(*attachment).importer_priv.cast::<Notice>() };
-    if notice.taken_back.xchg(true, Full) {
+    // Before it is mapped there is nothing to wait for, and whoever is about to map it waits for the lock.
+    if notice.taken_back.xchg(true, Full) || !notice.mapped.load(Relaxed) {
         return;
     }
     // SAFETY: The lock of the dma-buf is held.
@@ -187,12 +191,16 @@ impl Attachment {
     /// Pins the memory where it is, maps it, and waits until whatever its driver does to it is done.
     fn map(&mut self) -> Result {
         let locked = self.lock();
+        if self.notice.taken_back.load(Relaxed) {
+            return Err(ESTALE);
+        }
         // SAFETY: Attached, and the lock is held.
         to_result(unsafe { bindings::dma_buf_pin(self.raw) }).map_err(revoked)?;
         self.pinned = true;
         // SAFETY: As above.
         let table = unsafe { bindings::dma_buf_map_attachment(self.raw, self.access.direction()) };
         self.table = from_err_ptr(table).map_err(revoked)?;
+        self.notice.mapped.store(true, Relaxed);
         locked.wait(bindings::dma_resv_usage_DMA_RESV_USAGE_KERNEL, true)
     }
 }

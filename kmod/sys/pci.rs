@@ -208,10 +208,10 @@ pub(crate) mod adapter {
 
     /// What a driver does beyond [`pci::Driver`].
     pub(crate) trait Callbacks: pci::Driver + 'static {
-        /// The device is about to be reset.
-        fn reset_prepare(data: &Self::Data<'_>);
-        /// The device was reset.
-        fn reset_done(data: &Self::Data<'_>);
+        /// The device is about to be reset, or to lose power.
+        fn quiesce(data: &Self::Data<'_>);
+        /// It was reset, or has power again.
+        fn resume(data: &Self::Data<'_>);
         /// The machine goes down.
         fn shutdown(data: &Self::Data<'_>);
     }
@@ -227,6 +227,23 @@ pub(crate) mod adapter {
     }
 
     struct Handlers<T>(core::marker::PhantomData<T>);
+
+    struct Power<T>(core::marker::PhantomData<T>);
+
+    impl<T: Callbacks> Power<T> {
+        /// Suspending to idle, to memory and to disk are the same to the controller.
+        const TABLE: &'static Sync<bindings::dev_pm_ops> = &{
+            let mut table: bindings::dev_pm_ops = pin_init::zeroed();
+            table.suspend = Some(suspend::<T>);
+            table.freeze = Some(suspend::<T>);
+            table.poweroff = Some(suspend::<T>);
+            table.resume = Some(resume::<T>);
+            table.thaw = Some(resume::<T>);
+            table.restore = Some(resume::<T>);
+            // SAFETY: Functions that may be called from any thread.
+            unsafe { Sync::new(table) }
+        };
+    }
 
     impl<T: Callbacks> Handlers<T> {
         const TABLE: &'static Sync<bindings::pci_error_handlers> = &{
@@ -246,17 +263,33 @@ pub(crate) mod adapter {
         unsafe { (*pdev).dev.driver_data.cast::<T::Data<'a>>().as_ref() }
     }
 
+    unsafe extern "C" fn suspend<T: Callbacks>(dev: *mut bindings::device) -> kernel::ffi::c_int {
+        // SAFETY: The driver core holds the device lock, so the device stays bound to `T`.
+        if let Some(data) = unsafe { (*dev).driver_data.cast::<T::Data<'_>>().as_ref() } {
+            T::quiesce(data);
+        }
+        0
+    }
+
+    unsafe extern "C" fn resume<T: Callbacks>(dev: *mut bindings::device) -> kernel::ffi::c_int {
+        // SAFETY: As in `suspend`.
+        if let Some(data) = unsafe { (*dev).driver_data.cast::<T::Data<'_>>().as_ref() } {
+            T::resume(data);
+        }
+        0
+    }
+
     unsafe extern "C" fn reset_prepare<T: Callbacks>(pdev: *mut bindings::pci_dev) {
         // SAFETY: The PCI core holds the device lock, so the device stays bound.
         if let Some(data) = unsafe { data::<T>(pdev) } {
-            T::reset_prepare(data);
+            T::quiesce(data);
         }
     }
 
     unsafe extern "C" fn reset_done<T: Callbacks>(pdev: *mut bindings::pci_dev) {
         // SAFETY: As in `reset_prepare`.
         if let Some(data) = unsafe { data::<T>(pdev) } {
-            T::reset_done(data);
+            T::resume(data);
         }
     }
 
@@ -278,6 +311,7 @@ pub(crate) mod adapter {
             unsafe {
                 (*driver.get()).err_handler = Handlers::<T>::TABLE.get();
                 (*driver.get()).shutdown = Some(shutdown::<T>);
+                (*driver.get()).driver.pm = Power::<T>::TABLE.get();
                 <pci::Adapter<T> as driver::RegistrationOps>::register(driver, name, module)
             }
         }

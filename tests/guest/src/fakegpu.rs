@@ -20,7 +20,6 @@ use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
-use zerocopy::{FromBytes, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The module's file.
@@ -192,7 +191,7 @@ impl FakeGpu {
         Node::open(NODE).map(Self)
     }
 
-    fn request<T: FromBytes + IntoBytes>(
+    fn request<T: zerocopy::FromBytes + zerocopy::IntoBytes>(
         &self,
         direction: u32,
         nr: u32,

@@ -20,7 +20,6 @@ pub const CLIENTS: &[(&str, Client)] = &[
     ("abi-table", |_| table()),
     ("abi-quota", |_| quota()),
     ("abi-fork", |_| fork()),
-    ("abi-random", |_| random()),
 ];
 
 /// Runs as the ordinary user; the machine has a translating IOMMU.
@@ -309,50 +308,5 @@ fn fork() -> Result<()> {
     ensure!(raw::child_dies_touching(&buffer.data)? == libc::SIGSEGV, "a child could use the mapping");
     let copy = Node(node.0.try_clone()?);
     copy.buffer_free(buffer.allocated.handle).context("through a duplicated descriptor")?;
-    Ok(())
-}
-
-/// Random requests: always an answer, never a fault in the kernel (which the end of the group looks for).
-fn random() -> Result<()> {
-    let node = Node::open(NODE)?;
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
-    let mut served = 0u32;
-    for _ in 0..20_000 {
-        let nr = (next() % 11) as u8;
-        let size = [24, 32, 64, 96, 128, 512][(next() % 6) as usize];
-        let mut bytes = vec![0u8; size];
-        bytes[..4].copy_from_slice(&(size as u32).to_ne_bytes());
-        for _ in 0..next() % 4 {
-            let at = (8 + next() as usize % (size - 8)) & !3;
-            let value = if next() % 2 == 0 { next() as u32 } else { next() as u32 % 64 };
-            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-        }
-        match node.ioctl(xio_uapi::iowr(nr, size), &mut bytes) {
-            Ok(()) => served += 1,
-            Err(e) => {
-                const DOCUMENTED: [Errno; 11] = [
-                    Errno::EINVAL,
-                    Errno::E2BIG,
-                    Errno::ENOENT,
-                    Errno::ENOTTY,
-                    Errno::EBADF,
-                    Errno::ENOSPC,
-                    Errno::EDQUOT,
-                    Errno::ENOMEM,
-                    Errno::EBUSY,
-                    Errno::EFAULT,
-                    Errno::ETIMEDOUT,
-                ];
-                ensure!(DOCUMENTED.contains(&e), "request {nr} of {size} bytes: {e}");
-            }
-        }
-    }
-    ensure!(served > 0, "nothing was ever served");
     Ok(())
 }

@@ -23,6 +23,7 @@ pub const CLIENTS: &[(&str, Client)] = &[
     ("life-race", |_| race()),
     ("life-pin", |_| pin()),
     ("life-stale", |_| stale()),
+    ("life-type-changes", |_| type_changes()),
     ("life-stray", |_| stray()),
 ];
 
@@ -45,12 +46,20 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     report.case("unbind_while_mapped", move |_| unbind_while_mapped(root));
     report.case("unbind_while_pinned", move |_| unbind_while_pinned(root));
     report.case("reset_while_mapped", move |_| reset_while_mapped(root));
+    report.case("suspended_while_mapped", move |_| suspended_while_mapped(root));
     if arguments.contains(&"short") {
         return;
     }
     report.case("removal_while_mapped", move |_| removal_while_mapped(root));
     report.case("unbind_races_with_mmap", move |_| unbind_races_with_mmap(root));
     report.case("killed_200_times", move |report| killed(report, root));
+    if !root {
+        report.case("group_type_changes_under_a_client", |_| {
+            let client = Session::start(&["life-type-changes"])?;
+            make_lazy()?;
+            client.finish()
+        });
+    }
     report.case("unload_is_refused_while_open", move |_| unload_while_open(root));
     report.case("unload_is_refused_while_debugfs_is_open", move |_| unload_while_debugfs_open(root));
     report.case("reloaded_20_times", move |_| reload(root));
@@ -148,6 +157,20 @@ fn reset_while_mapped(root: bool) -> Result<()> {
     let holder = start(root, &["life-hold", "reset"])?;
     fs::write(pci::path(&function()?).join("reset"), "1")?;
     holder.finish()?;
+    client(root, &["life-work"])?;
+    nothing_is_left()
+}
+
+/// The devices are suspended and resumed, without the machine itself going to sleep (pm_test).
+fn suspended_while_mapped(root: bool) -> Result<()> {
+    let holder = start(root, &["life-hold", "reset"])?;
+    let before = counters("rocm-xio0")?["resets"];
+    fs::write("/sys/module/suspend/parameters/pm_test_delay", "0")?;
+    fs::write("/sys/power/pm_test", "devices")?;
+    fs::write("/sys/power/state", "freeze")?;
+    holder.finish()?;
+    let after = counters("rocm-xio0")?["resets"];
+    ensure!(after == before + 1, "{before} resets before, {after} after");
     client(root, &["life-work"])?;
     nothing_is_left()
 }
@@ -382,13 +405,29 @@ fn pin() -> Result<()> {
 /// The device can not reach a buffer from the moment it is freed, however fast it is asked to.
 fn stale() -> Result<()> {
     let (node, mut queue) = open_and_own()?;
-    let source = Buffer::new(&node, 4096)?;
+    freed_memory(&node, &mut queue)
+}
+
+/// Root may have the IOMMU flush lazily while the device is in use. That changes nothing for the client.
+fn type_changes() -> Result<()> {
+    let (node, mut queue) = open_and_own()?;
+    freed_memory(&node, &mut queue)?;
+    session::ready()?;
+    let info = node.info()?;
+    ensure!(info.iommu == xio_uapi::IOMMU_TRANSLATED_LAZY, "IOMMU {}", info.iommu);
+    ensure!(info.direct == xio_uapi::DIRECT_CONFINED, "direct {}", info.direct);
+    freed_memory(&node, &mut queue)
+}
+
+/// The device does not reach a buffer that was freed.
+fn freed_memory(node: &Node, queue: &mut Queue) -> Result<()> {
+    let source = Buffer::new(node, 4096)?;
     let key = Key::new(b"stale")?;
     let data = source.point(0, 4096)?;
     let store = Command::Store { key, len: 4096, options: Default::default(), data };
     ensure!(queue.run(store)?.0.is_success(), "Store");
     for round in 0..100 {
-        let victim = Buffer::new(&node, 4096)?;
+        let victim = Buffer::new(node, 4096)?;
         let data = victim.point(0, 4096)?;
         let retrieve = Command::Retrieve { key, len: 4096, options: Default::default(), data };
         ensure!(queue.run(retrieve)?.0.is_success(), "Retrieve into a live buffer, round {round}");
