@@ -5,6 +5,7 @@ use crate::Controller;
 use nix::sys::prctl::set_timerslack;
 use nix::time::{clock_gettime, ClockId};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,6 +33,8 @@ struct Shared {
     waiting: AtomicUsize,
     stop: AtomicBool,
     ended: AtomicBool,
+    /// The client's socket, to be shut down when the controller vanishes.
+    client: Mutex<Option<UnixStream>>,
 }
 
 /// Kept by the thread; tells that it has ended, by a panic too.
@@ -52,6 +55,15 @@ impl Shared {
         self.controller.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends the connection to the client: the thread that receives from it sees its end, and closes it.
+    fn hang_up(&self) {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(error)) = client.map(|client| client.shutdown(Shutdown::Read)) {
+            // It has closed the connection itself.
+            log::debug!("shutdown: {error}");
+        }
+    }
+
     fn run(&self) {
         // Otherwise naps end up to 50 µs late.
         if let Err(errno) = set_timerslack(1) {
@@ -67,7 +79,11 @@ impl Shared {
             let mut controller = self.controller();
             let at_end = self.turns(&mut controller, &mut sqid, &mut done);
             let running = controller.is_running();
+            let absent = controller.has_vanished();
             drop(controller);
+            if absent {
+                self.hang_up();
+            }
             if !at_end {
                 continue;
             }
@@ -161,7 +177,13 @@ impl Handle {
         self.0.waiting.fetch_add(1, Ordering::AcqRel);
         let mut controller = self.0.controller();
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-        work(&mut controller)
+        let done = work(&mut controller);
+        let absent = controller.has_vanished();
+        drop(controller);
+        if absent {
+            self.0.hang_up();
+        }
+        done
     }
 }
 
@@ -180,6 +202,7 @@ impl Poller {
             waiting: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            client: Mutex::new(None),
         });
         let (end, told) = UnixStream::pair()?;
         let runner = End { shared: shared.clone(), _told: told };
@@ -189,6 +212,19 @@ impl Poller {
             runner.shared.run();
         })?;
         Ok(Self { shared, thread: Some(thread), end })
+    }
+
+    /// A client has come by this socket; `None`: it is gone.
+    pub(super) fn set_client(&self, client: Option<UnixStream>) {
+        *self.shared.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        if self.is_absent() {
+            self.shared.hang_up();
+        }
+    }
+
+    /// Whether the controller has vanished.
+    pub(super) fn is_absent(&self) -> bool {
+        self.controller().is_absent()
     }
 
     /// Can be read when the controller's thread has ended.

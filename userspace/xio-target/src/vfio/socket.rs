@@ -56,6 +56,16 @@ pub(super) fn wait(fd: BorrowedFd<'_>, stop: [BorrowedFd<'_>; 2]) -> Result<bool
     }
 }
 
+/// Waits for a while. `false` when this program is to stop.
+pub(super) fn pause(time: PollTimeout, stop: [BorrowedFd<'_>; 2]) -> Result<bool, Errno> {
+    let mut fds = stop.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    match poll(&mut fds, time) {
+        Ok(ready) => Ok(ready == 0),
+        Err(Errno::EINTR) => Ok(true),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// A connected client.
 pub(super) struct Connection<'a> {
     stream: UnixStream,
