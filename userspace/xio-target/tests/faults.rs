@@ -374,3 +374,14 @@ fn nothing_fails_in_a_storm() {
     d.create(1, 16);
     assert_eq!(d.execute(1, exist("y")), Err(Status::KEY_NOT_FOUND));
 }
+
+#[test]
+fn the_script_of_the_book_is_one() {
+    let book = include_str!("../../../docs/src/target.md");
+    let (_, script) = book.split_once("```text\nseed 42").unwrap();
+    let (script, _) = script.split_once("```").unwrap();
+    let mut d = bad(&format!("seed 42{script}"));
+    let (seed, rules) = d.bus.controller.faults().unwrap();
+    assert_eq!((seed, rules.len()), (42, 7));
+    assert!(d.identify(cns::CONTROLLER, 0, 0).is_ok_and(|data| data[77] == 0xff));
+}
