@@ -247,6 +247,14 @@ fn controllers_misbehave_when_told_to() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+fn wait_until(is: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Whether the server closes the connection.
 fn is_hung_up(d: &mut Driver<Machine>) -> bool {
     use std::io::Read;
@@ -272,17 +280,16 @@ fn a_controller_vanishes_and_comes_back() {
     // For good, and nobody listens until it is told to come back. The other one goes on.
     assert_eq!(target.ctl(&["faults", "set", "a", "--rule", "vanish now"]).unwrap()["absent"], true);
     assert!(is_hung_up(&mut a));
-    let end = Instant::now() + LIMIT;
-    while folder.join("a").exists() {
-        assert!(Instant::now() < end);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(|| !folder.join("a").exists());
     assert_eq!(b.retrieve(1, &key("k"), 4), Ok((b"kept".to_vec(), 4)));
     target.ctl(&["faults", "clear", "a"]).unwrap();
     let mut a = target.plug("a");
     assert_eq!(a.retrieve(1, &key("k"), 4), Ok((b"kept".to_vec(), 4)));
     // Also with nobody there, and while this program ends.
+    drop(b);
+    target.plug("b");
     target.ctl(&["faults", "set", "b", "--rule", "vanish now"]).unwrap();
+    wait_until(|| !folder.join("b").exists());
     target.stop();
     std::fs::remove_dir_all(&folder).unwrap();
 }

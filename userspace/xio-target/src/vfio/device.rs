@@ -88,6 +88,11 @@ impl Device {
         self.poller.set_client(Some(stream));
     }
 
+    /// Can be read when the controller has vanished since this was asked last.
+    pub(super) fn vanished(&self) -> BorrowedFd<'_> {
+        self.poller.vanished()
+    }
+
     /// Whether the controller has vanished.
     pub(super) fn is_absent(&self) -> bool {
         self.poller.is_absent()

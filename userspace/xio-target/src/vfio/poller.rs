@@ -2,11 +2,13 @@
 //! The thread that runs the controller.
 
 use crate::Controller;
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl::set_timerslack;
 use nix::time::{clock_gettime, ClockId};
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -35,6 +37,8 @@ struct Shared {
     ended: AtomicBool,
     /// The client's socket, to be shut down when the controller vanishes.
     client: Mutex<Option<UnixStream>>,
+    /// Can be read when the controller has vanished.
+    vanished: EventFd,
 }
 
 /// Kept by the thread; tells that it has ended, by a panic too.
@@ -55,9 +59,13 @@ impl Shared {
         self.controller.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the connection to the client: the thread that receives from it sees its end, and closes it.
+    /// The controller has vanished. Ends the connection to the client: the thread that receives from it sees its end, and
+    /// closes it. Without a client that thread is told.
     fn hang_up(&self) {
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Err(errno) = self.vanished.write(1) {
+            log::error!("eventfd: {errno}");
+        }
         if let Some(Err(error)) = client.map(|client| client.shutdown(Shutdown::Read)) {
             // It has closed the connection itself.
             log::debug!("shutdown: {error}");
@@ -203,6 +211,7 @@ impl Poller {
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             client: Mutex::new(None),
+            vanished: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
         });
         let (end, told) = UnixStream::pair()?;
         let runner = End { shared: shared.clone(), _told: told };
@@ -220,6 +229,16 @@ impl Poller {
         if self.is_absent() {
             self.shared.hang_up();
         }
+    }
+
+    /// Can be read when the controller has vanished since this was asked last.
+    pub(super) fn vanished(&self) -> BorrowedFd<'_> {
+        match self.shared.vanished.read() {
+            // It has not.
+            Ok(_) | Err(Errno::EAGAIN) => {}
+            Err(errno) => log::error!("eventfd: {errno}"),
+        }
+        self.shared.vanished.as_fd()
     }
 
     /// Whether the controller has vanished.

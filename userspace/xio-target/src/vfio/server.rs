@@ -3,7 +3,7 @@
 
 use super::device::Device;
 use super::poller::Handle;
-use super::socket::{pause, wait, Connection, Ended};
+use super::socket::{first, pause, Connection, Ended};
 use crate::store::{MemStore, Store};
 use crate::Config;
 use std::fs;
@@ -44,10 +44,17 @@ impl Server {
     /// listens.
     pub fn run(&mut self, listener: &mut Listener, stop: BorrowedFd<'_>) -> io::Result<()> {
         let end = self.device.end()?;
-        while self.be_there(listener, [stop, end.as_fd()])? {
-            let socket = listener.socket()?;
-            if !wait(socket.as_fd(), [stop, end.as_fd()])? {
+        loop {
+            // Asked before it is looked at, so that nothing is missed in between.
+            let vanished = self.device.vanished();
+            if !self.be_there(listener, [stop, end.as_fd()])? {
                 break;
+            }
+            let socket = listener.socket()?;
+            match first([stop, end.as_fd(), vanished, socket.as_fd()])? {
+                0 | 1 => break,
+                2 => continue,
+                _ => {}
             }
             let (stream, _) = socket.accept()?;
             self.serve_client(stream, stop, Some(listener))?;
