@@ -30,12 +30,15 @@ impl Controller {
             Command::CreateSq(create) => self.create_sq(&create),
             Command::DeleteSq { qid } => {
                 self.queues.delete_sq(qid)?;
-                self.flights.orphan(Some(qid));
+                self.orphan(Some(qid));
                 Ok(0)
             }
             Command::DeleteCq { qid } => self.queues.delete_cq(qid).map(|()| 0),
             Command::Identify(command) => {
-                let bytes = self.identify(&command)?;
+                let mut bytes = self.identify(&command)?;
+                if let Some(faults) = &mut self.faults {
+                    faults.identify(&command, &mut bytes);
+                }
                 data::to_host(&*self.host.memory, Buffer::Prp(command.data), bytes.len(), &bytes).map(|()| 0)
             }
             Command::GetLogPage(command) => {

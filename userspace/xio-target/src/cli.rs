@@ -2,9 +2,10 @@
 //! Command line.
 
 use crate::control::Request;
+use crate::serve::about;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use xio_target::{CommandSets, Config, NamespaceConfig};
@@ -27,7 +28,7 @@ pub(crate) enum Command {
     /// QEMU gives a message five seconds to be answered, and then the device is lost: on a busy host, set the device's
     /// property x-msg-timeout=60000 (milliseconds).
     Serve(Serve),
-    /// Asks a running `xio-target serve`, or tells it to attach or detach namespaces.
+    /// Asks a running `xio-target serve`, or tells it to attach or detach namespaces, or to misbehave.
     Ctl(Ctl),
 }
 
@@ -65,11 +66,61 @@ enum CtlCommand {
     Statistics,
     /// Bytes and pairs of all namespaces, now.
     Usage,
+    /// Makes controllers misbehave on purpose, or behave again.
+    #[command(subcommand)]
+    Faults(FaultsCommand),
+}
+
+#[derive(Subcommand)]
+enum FaultsCommand {
+    /// Makes a controller misbehave by these rules, instead of the ones that it had.
+    ///
+    /// The book's chapter about this program has all of them; `serve --help` has a list.
+    Set {
+        /// Controller by name; `0` when there is no file.
+        controller: String,
+        /// File with rules, one a line; `-` for standard input.
+        #[arg(value_name = "SCRIPT", required_unless_present = "rules")]
+        script: Option<PathBuf>,
+        /// A rule, such as 'drop op=store every=3'; may be given several times.
+        #[arg(long = "rule", value_name = "RULE", conflicts_with = "script")]
+        rules: Vec<String>,
+    },
+    /// Makes a controller behave again: what was held back is completed, and one that has vanished is back.
+    Clear {
+        /// Controller by name. [default: all]
+        controller: Option<String>,
+    },
+    /// The rules in use, and how often each was met and done.
+    Show {
+        /// Controller by name. [default: all]
+        controller: Option<String>,
+    },
+}
+
+impl FaultsCommand {
+    fn request(&self) -> io::Result<Request> {
+        Ok(match self {
+            Self::Set { controller, script, rules } => {
+                let script = script.as_deref().map_or_else(|| Ok(rules.join("\n")), read_script)?;
+                Request::FaultsSet { controller: controller.clone(), script }
+            }
+            Self::Clear { controller } => Request::FaultsClear { controller: controller.clone() },
+            Self::Show { controller } => Request::FaultsShow { controller: controller.clone() },
+        })
+    }
+}
+
+fn read_script(path: &Path) -> io::Result<String> {
+    if path == Path::new("-") {
+        return io::read_to_string(io::stdin());
+    }
+    std::fs::read_to_string(path).map_err(|error| about(&path.display(), &error))
 }
 
 impl Ctl {
-    pub(crate) fn request(&self) -> Request {
-        match &self.command {
+    pub(crate) fn request(&self) -> io::Result<Request> {
+        Ok(match &self.command {
             CtlCommand::Namespaces => Request::Namespaces,
             CtlCommand::Attach { controller, namespace, nsid } => {
                 Request::Attach { controller: controller.clone(), namespace: namespace.clone(), nsid: *nsid }
@@ -79,7 +130,8 @@ impl Ctl {
             }
             CtlCommand::Statistics => Request::Statistics,
             CtlCommand::Usage => Request::Usage,
-        }
+            CtlCommand::Faults(faults) => return faults.request(),
+        })
     }
 }
 
@@ -101,7 +153,7 @@ pub(crate) struct Serve {
     /// File that describes namespaces and controllers; nothing else but -v can be given with it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "control", "data", "rados", "serial", "namespaces",
           "capacity", "max_value", "max_key", "max_keys", "read_only", "max_queue_entries", "max_queues", "dstrd",
-          "mdts", "contiguous_queues", "cmb", "idle_cpu", "css"])]
+          "mdts", "contiguous_queues", "cmb", "idle_cpu", "css", "fault"])]
     pub(crate) config: Option<PathBuf>,
     /// Unix socket for `xio-target ctl`.
     #[arg(long, value_name = "PATH")]
@@ -166,6 +218,13 @@ pub(crate) struct Serve {
     /// Command sets. All but `kv` are for seeing a driver refuse the controller.
     #[arg(long, value_enum, default_value_t = Sets::Kv)]
     css: Sets,
+    /// Misbehave on purpose, by the rules of this file, one a line: FAULT [CONDITION]...
+    ///
+    /// Faults: delay TIME, drop, reorder, duplicate, cid N, sqid N, sqhead N, dw0 [N], phase, torn [TIME], error STATUS,
+    /// slow RATE, fatal, vanish, never-ready, stay-ready, identify OFFSET BYTES, limit NAME 0|max. Conditions: op=, queue=,
+    /// nsid=, key=, prefix=, after=, every=, count=, chance=. A line `seed N` makes other random choices.
+    #[arg(long, value_name = "SCRIPT")]
+    pub(crate) fault: Option<PathBuf>,
 }
 
 impl Serve {

@@ -14,7 +14,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use xio_target::fault::{Script, ScriptError};
 use xio_target::vfio::Handle;
+use xio_target::Controller;
 
 /// How long a client of the control socket may think.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +42,21 @@ pub(crate) enum Request {
     Statistics,
     /// Bytes and pairs of all namespaces at this moment.
     Usage,
+    /// Makes a controller misbehave as a script says.
+    #[serde(rename = "faults-set")]
+    FaultsSet { controller: String, script: String },
+    /// Makes a controller, or all, behave again.
+    #[serde(rename = "faults-clear")]
+    FaultsClear {
+        #[serde(default)]
+        controller: Option<String>,
+    },
+    /// The rules of a controller, or of all, and how often they were met.
+    #[serde(rename = "faults-show")]
+    FaultsShow {
+        #[serde(default)]
+        controller: Option<String>,
+    },
 }
 
 /// A controller that is served.
@@ -118,7 +135,6 @@ impl Control {
 
     fn answer(&self, request: Request) -> Result<Value, String> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = |name: &str| format!("there is no controller {name:?}");
         match request {
             Request::Namespaces => Ok(self.describe_namespaces(&places)),
             Request::Usage => Ok(self.usage()),
@@ -136,6 +152,21 @@ impl Control {
                 let place = places.get_mut(&controller).ok_or_else(|| missing(&controller))?;
                 place.handle.with(|c| c.detach(nsid)).map_err(|error| error.to_string())?;
                 Ok(json!({ "namespace": place.names.remove(&nsid) }))
+            }
+            Request::FaultsSet { controller, script } => {
+                let script: Script = script.parse().map_err(|error: ScriptError| error.to_string())?;
+                let place = places.get(&controller).ok_or_else(|| missing(&controller))?;
+                place.handle.with(|c| c.set_faults(script));
+                Ok(faults(&controller, place))
+            }
+            Request::FaultsClear { controller } => {
+                let chosen = choose(&places, controller.as_deref())?;
+                chosen.iter().for_each(|(_, place)| place.handle.with(Controller::clear_faults));
+                Ok(chosen.iter().map(|(name, place)| faults(name, place)).collect())
+            }
+            Request::FaultsShow { controller } => {
+                let chosen = choose(&places, controller.as_deref())?;
+                Ok(chosen.iter().map(|(name, place)| faults(name, place)).collect())
             }
         }
     }
@@ -165,6 +196,32 @@ impl Control {
     }
 }
 
+/// One controller by name, or all.
+fn choose<'a>(
+    places: &'a BTreeMap<String, Place>,
+    name: Option<&str>,
+) -> Result<Vec<(&'a String, &'a Place)>, String> {
+    let chosen: Vec<_> = places.iter().filter(|(n, _)| name.is_none_or(|name| name == *n)).collect();
+    match name {
+        Some(name) if chosen.is_empty() => Err(missing(name)),
+        _ => Ok(chosen),
+    }
+}
+
+fn missing(name: &str) -> String {
+    format!("there is no controller {name:?}")
+}
+
+fn faults(name: &str, place: &Place) -> Value {
+    let (absent, faults) = place.handle.with(|controller| (controller.is_absent(), controller.faults()));
+    let (seed, rules) = faults.map_or((None, Vec::new()), |(seed, rules)| (Some(seed), rules));
+    let rules = rules
+        .iter()
+        .map(|rule| json!({ "line": rule.line, "rule": rule.rule, "met": rule.met, "done": rule.done }));
+    let rules: Vec<_> = rules.collect();
+    json!({ "name": name, "absent": absent, "seed": seed, "rules": rules })
+}
+
 fn statistics(places: &BTreeMap<String, Place>) -> Value {
     let all = places.iter().map(|(name, place)| {
         let s = place.handle.with(|controller| controller.statistics());
@@ -187,9 +244,14 @@ impl Drop for Control {
 
 /// Asks a running program.
 pub(crate) fn ask(path: &Path, request: &Request) -> io::Result<Value> {
-    let mut stream = UnixStream::connect(path).map_err(|error| about(&path.display(), &error))?;
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
+    if line.len() as u64 > MAX_REQUEST {
+        let text =
+            format!("a request of {} bytes is longer than the {MAX_REQUEST} that are read", line.len());
+        return Err(io::Error::other(text));
+    }
+    let mut stream = UnixStream::connect(path).map_err(|error| about(&path.display(), &error))?;
     stream.write_all(line.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -3,6 +3,7 @@
 
 use crate::cmb::Cmb;
 use crate::event::{ErrorLog, Events};
+use crate::fault::Faults;
 use crate::features::Features;
 use crate::flight::Flights;
 use crate::host::{DmaFault, HostMemory};
@@ -11,7 +12,7 @@ use crate::queues::{Fetch, Queues};
 use crate::store::{MemStore, Store};
 use crate::{CommandSets, Config, ConfigError, Host, NamespaceConfig};
 use nvme_kv::regs::{offset, Aqa, Cap, Cc, Csts, Vs};
-use nvme_kv::{Cqe, Status};
+use nvme_kv::{Cqe, Sqe, Status};
 use std::sync::Arc;
 
 /// Base 2.1.
@@ -35,7 +36,7 @@ pub(crate) type Outcome = Result<u32, Status>;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Registers {
     pub(crate) cc: Cc,
-    csts: Csts,
+    pub(crate) csts: Csts,
     aqa: Aqa,
     asq: u64,
     acq: u64,
@@ -78,6 +79,8 @@ pub struct Controller {
     pub(crate) namespaces: Vec<Option<Namespace>>,
     pub(crate) flights: Flights,
     cmb: Option<Cmb>,
+    /// How to misbehave.
+    pub(crate) faults: Option<Box<Faults>>,
     /// Bytes of values moved, for taking turns.
     pub(crate) moved: u64,
 }
@@ -108,6 +111,7 @@ impl Controller {
             counters: Counters::default(),
             flights: Flights::default(),
             cmb: None,
+            faults: None,
             moved: 0,
             config,
             host,
@@ -139,6 +143,9 @@ impl Controller {
 
     /// Reads registers, BAR 0 below the doorbells. What is not there reads as zeros.
     pub fn read_register(&self, offset: usize, to: &mut [u8]) {
+        if self.registers.csts.is_absent() {
+            return to.fill(0xff);
+        }
         for (at, byte) in (offset..).zip(to) {
             let dword = self.register(at & !3).to_le_bytes();
             *byte = dword[at & 3];
@@ -147,7 +154,7 @@ impl Controller {
 
     /// Writes registers, BAR 0 below the doorbells: whole dwords; anything else is ignored.
     pub fn write_register(&mut self, offset: usize, from: &[u8]) {
-        if offset % 4 != 0 || from.len() % 4 != 0 {
+        if self.registers.csts.is_absent() || offset % 4 != 0 || from.len() % 4 != 0 {
             log::debug!("write of {} bytes to register {offset:#x} ignored", from.len());
             return;
         }
@@ -171,6 +178,9 @@ impl Controller {
         let mut done = 0;
         if sqid == 0 {
             done += self.land_all();
+            if self.faults.is_some() {
+                done += self.fault_pass();
+            }
             self.queues.signal_overdue(&self.features, &self.host);
         }
         let more = self.is_running() && usize::from(sqid) < self.queues.len();
@@ -184,6 +194,9 @@ impl Controller {
         if let Some(cmb) = &mut self.cmb {
             cmb.set_control(0);
         }
+        if self.faults.as_ref().is_some_and(|faults| faults.is_absent()) {
+            self.registers.csts = Csts::ABSENT;
+        }
     }
 
     fn cap(&self) -> Cap {
@@ -192,14 +205,15 @@ impl Controller {
             CommandSets::Nvm => Cap::CSS_NVM,
             CommandSets::NvmAndZoned => Cap::CSS_NVM | Cap::CSS_IO_COMMAND_SETS,
         };
-        Cap(0)
+        let cap = Cap(0)
             .with_mqes(u64::from(self.config.max_queue_entries) - 1)
             .with_cqr(self.config.contiguous_queues.into())
             .with_to(READY_TIMEOUT.into())
             .with_dstrd(self.config.dstrd.into())
             .with_css(css)
             .with_cmbs(self.cmb.is_some().into())
-            .with_crms(READY_WITH_MEDIA)
+            .with_crms(READY_WITH_MEDIA);
+        self.faults.as_ref().map_or(cap, |faults| faults.cap(cap))
     }
 
     fn register(&self, at: usize) -> u32 {
@@ -260,6 +274,7 @@ impl Controller {
     fn set_cc(&mut self, new: Cc) {
         let old = std::mem::replace(&mut self.registers.cc, new);
         match (old.en(), new.en()) {
+            _ if old.en() != new.en() && self.keeps_ready(new.en() == 1) => {}
             (1, 0) => self.disable(),
             (0, 1) => self.enable(),
             _ => {}
@@ -269,7 +284,7 @@ impl Controller {
         }
     }
 
-    fn enable(&mut self) {
+    pub(crate) fn enable(&mut self) {
         let Registers { cc, aqa, asq, acq, .. } = self.registers;
         let css = match self.config.css {
             CommandSets::KeyValue => cc.css() == Cc::CSS_ALL,
@@ -287,10 +302,10 @@ impl Controller {
     }
 
     /// Controller reset (Base, section 3.7.2): AQA, ASQ and ACQ stay.
-    fn disable(&mut self) {
+    pub(crate) fn disable(&mut self) {
         log::debug!("disabled");
         self.queues.clear();
-        self.flights.orphan(None);
+        self.orphan(None);
         self.features = Features::default();
         self.events = Events::default();
         self.registers.csts = Csts::default();
@@ -298,10 +313,10 @@ impl Controller {
 
     /// Shutdown (Base, section 3.6): complete when all stores have flushed.
     fn shut_down(&mut self) {
-        self.flights.orphan(None);
+        self.orphan(None);
         match self.flush_all(0, 0, true) {
             Step::Done(outcome) => self.shut_down_complete(outcome),
-            Step::Started | Step::Held => {
+            Step::Started | Step::Held | Step::Away => {
                 self.registers.csts = self.registers.csts.with_shst(Csts::SHST_OCCURRING);
             }
         }
@@ -315,10 +330,23 @@ impl Controller {
     }
 
     /// What can not be told in a completion (Base, section 9.5).
-    fn fail(&mut self, fault: DmaFault) {
+    pub(crate) fn fail(&mut self, fault: DmaFault) {
         log::warn!("fatal: {fault}");
+        self.break_down();
+    }
+
+    /// Controller Fatal Status.
+    pub(crate) fn break_down(&mut self) {
         self.registers.csts = self.registers.csts.with_cfs(1);
-        self.flights.orphan(None);
+        self.orphan(None);
+    }
+
+    /// The host does not wait any more for the commands of a queue, or for any.
+    pub(crate) fn orphan(&mut self, sqid: Option<u16>) {
+        self.flights.orphan(sqid);
+        if let Some(faults) = &mut self.faults {
+            faults.forget(sqid);
+        }
     }
 
     /// Completes the commands that stores have answered.
@@ -345,7 +373,8 @@ impl Controller {
 
     /// Serves one submission queue for a while.
     fn turn(&mut self, sqid: u16) -> usize {
-        let served = self.serve(sqid);
+        let blocked = self.faults.as_ref().is_some_and(|faults| faults.blocks(sqid));
+        let served = if blocked { Ok(0) } else { self.serve(sqid) };
         self.queues.signal(sqid, &self.features, &self.host);
         served.unwrap_or_else(|fault| {
             self.fail(fault);
@@ -365,7 +394,7 @@ impl Controller {
                     break;
                 }
             };
-            match if sqid == 0 { self.admin(&sqe) } else { self.io(sqid, &sqe) } {
+            match self.begin(sqid, &sqe) {
                 Step::Done(outcome) => {
                     if let Err(status) = outcome {
                         log::debug!("queue {sqid} command {:#04x}: {status}", sqe.opcode);
@@ -376,6 +405,8 @@ impl Controller {
                 Step::Started if sqid != 0 => self.queues.started(sqid),
                 // Asynchronous Event Requests.
                 Step::Started => {}
+                Step::Away if self.is_running() => {}
+                Step::Away => break,
                 Step::Held => {
                     self.queues.hold(sqid, sqe);
                     break;
@@ -388,10 +419,34 @@ impl Controller {
         Ok(done)
     }
 
-    fn complete(&mut self, sqid: u16, cid: u16, outcome: Outcome) -> Result<(), DmaFault> {
+    /// Executes a command that was fetched, well or badly.
+    fn begin(&mut self, sqid: u16, sqe: &Sqe) -> Step {
+        match self.faults {
+            None => self.execute(sqid, sqe),
+            Some(_) => self.execute_badly(sqid, sqe),
+        }
+    }
+
+    /// Executes a command.
+    pub(crate) fn execute(&mut self, sqid: u16, sqe: &Sqe) -> Step {
+        if sqid == 0 {
+            self.admin(sqe)
+        } else {
+            self.io(sqid, sqe)
+        }
+    }
+
+    pub(crate) fn complete(&mut self, sqid: u16, cid: u16, outcome: Outcome) -> Result<(), DmaFault> {
         if let Err(status) = outcome {
             self.counters.failed += 1;
             self.note_error(sqid, cid, status);
+        }
+        self.answer(sqid, cid, outcome)
+    }
+
+    fn answer(&mut self, sqid: u16, cid: u16, outcome: Outcome) -> Result<(), DmaFault> {
+        if self.faults.is_some() {
+            return self.answer_badly(sqid, cid, outcome);
         }
         self.queues.complete(sqid, |sqhd| completion(sqid, sqhd, cid, outcome), &self.host)
     }
@@ -420,21 +475,21 @@ impl Controller {
                 }
             }
             let Some((cid, outcome)) = self.events.next() else { break };
-            self.queues.complete(0, |sqhd| completion(0, sqhd, cid, outcome), &self.host)?;
+            self.answer(0, cid, outcome)?;
             done += 1;
         }
         Ok(done)
     }
 
     /// A doorbell of this queue, or of its completion queue, got a value that is no index.
-    fn bad_doorbell(&mut self, sqid: u16) {
+    pub(crate) fn bad_doorbell(&mut self, sqid: u16) {
         log::warn!("invalid doorbell value for queue {sqid}");
         self.errors.push(sqid, Status::INVALID_FIELD);
         self.events.error();
     }
 }
 
-fn completion(sqid: u16, sqhd: u16, cid: u16, outcome: Outcome) -> Cqe {
+pub(crate) fn completion(sqid: u16, sqhd: u16, cid: u16, outcome: Outcome) -> Cqe {
     match outcome {
         Ok(dw0) => Cqe::new(sqid, sqhd, cid, Status::SUCCESS, dw0),
         Err(status) => {

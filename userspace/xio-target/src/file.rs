@@ -89,6 +89,8 @@ pub(crate) struct ControllerTable {
     #[serde(default, deserialize_with = "bytes")]
     cmb: Option<u64>,
     idle_cpu: Option<u8>,
+    /// Script by which it misbehaves.
+    pub(crate) faults: Option<PathBuf>,
 }
 
 impl File {
@@ -212,6 +214,7 @@ mod tests {
         dstrd = 10
         cmb = "4M"
         idle_cpu = 10
+        faults = "/etc/xio-target/vm1.faults"
 
         [controller.vm2]
         socket = "/run/xio-target/vm2"
@@ -232,6 +235,8 @@ mod tests {
         let config = file.controller["vm1"].config(vec![scratch]);
         assert_eq!((&*config.serial, config.dstrd, config.cmb, config.idle_cpu), ("VM1", 10, 4 << 20, 10));
         assert_eq!(config.check(), Ok(()));
+        let script = file.controller["vm1"].faults.as_deref();
+        assert_eq!(script, Some(Path::new("/etc/xio-target/vm1.faults")));
         let other = file.controller["vm2"].config(vec![]);
         assert_ne!(other.serial, config.serial);
     }

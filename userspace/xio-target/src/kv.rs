@@ -28,6 +28,8 @@ pub(crate) enum Step {
     Started,
     /// Nowhere: its namespace has too much under way. It is to be tried again.
     Held,
+    /// Nowhere as far as the host can see: it was put away, or the controller has failed (module [`crate::fault`]).
+    Away,
 }
 
 impl From<Outcome> for Step {

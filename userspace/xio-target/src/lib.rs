@@ -16,6 +16,7 @@
 //! | `queues`, `shadow` | rings in host memory, and doorbells there |
 //! | `admin`, `identify`, `features`, `log_page`, `event` | the admin command set |
 //! | `kv`, `flight`, [`store`] | the Key Value command set, its commands under way, and where pairs are kept |
+//! | [`fault`] | misbehaving on purpose |
 //! | [`vfio`] | PCI function, DMA and interrupts for a vfio-user client |
 #![warn(missing_docs)]
 
@@ -26,6 +27,7 @@ mod config;
 mod controller;
 mod data;
 mod event;
+pub mod fault;
 mod features;
 mod flight;
 pub mod host;

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 /// Asks a running program and prints its answer.
 fn ctl(options: &cli::Ctl) -> io::Result<()> {
-    let answer = control::ask(&options.control, &options.request())?;
+    let answer = control::ask(&options.control, &options.request()?)?;
     println!("{answer:#}");
     Ok(())
 }

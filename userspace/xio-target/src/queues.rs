@@ -366,15 +366,40 @@ impl Queues {
         cqe: impl FnOnce(u16) -> Cqe,
         host: &Host,
     ) -> Result<(), DmaFault> {
-        let Some(sq) = get(&self.sq, sqid) else { return Ok(()) };
+        match self.place(sqid, cqe)? {
+            Some((addr, cqe)) => host.memory.post(addr, &cqe),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the next place in the completion queue of `sqid`: its address, and the entry to write there.
+    pub(crate) fn place(
+        &mut self,
+        sqid: u16,
+        cqe: impl FnOnce(u16) -> Cqe,
+    ) -> Result<Option<(u64, Cqe)>, DmaFault> {
+        let Some(sq) = get(&self.sq, sqid) else { return Ok(None) };
         let cqe = cqe(sq.ring.head());
         let Some(cq) = self.cq.get_mut(usize::from(sq.cqid)).and_then(Option::as_mut) else {
-            return Ok(());
+            return Ok(None);
         };
         // The head is the one that room was found with, whatever the host did to the doorbell since.
-        let Ok(Some((slot, phase))) = cq.ring.push(cq.head) else { return Ok(()) };
+        let Ok(Some((slot, phase))) = cq.ring.push(cq.head) else { return Ok(None) };
         cq.posted = cq.posted.saturating_add(1);
-        host.memory.post(address(&cq.memory, slot, Cqe::SIZE, true)?, &cqe.with_phase(phase))
+        let addr = address(&cq.memory, slot, Cqe::SIZE, true)?;
+        Ok(Some((addr, cqe.with_phase(phase))))
+    }
+
+    /// Whether the completion queue of `sqid` has room.
+    pub(crate) fn room_for(
+        &mut self,
+        sqid: u16,
+        host: &Host,
+    ) -> Result<Result<bool, InvalidDoorbell>, DmaFault> {
+        match get(&self.sq, sqid).map(|sq| sq.cqid) {
+            Some(cqid) => self.has_room(cqid, host),
+            None => Ok(Ok(false)),
+        }
     }
 
     /// Interrupts the host for what was posted for `sqid`, unless it is to be held back.

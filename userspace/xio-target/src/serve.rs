@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use xio_target::fault::Script;
 use xio_target::store::{EmbeddedStore, MemStore, RadosConfig, RadosStore, Store};
 use xio_target::vfio::{Listener, Server};
 use xio_target::{Config, NamespaceConfig};
@@ -32,6 +33,8 @@ struct Plugged {
     config: Config,
     /// Names of its namespaces.
     namespaces: Vec<String>,
+    /// How it misbehaves.
+    faults: Option<Script>,
 }
 
 /// Says what an error is about.
@@ -57,11 +60,14 @@ pub(crate) fn serve(options: &Serve) -> io::Result<()> {
 fn run(plan: Plan, stop: &SignalFd) -> io::Result<()> {
     let mut served = Vec::new();
     let mut places = BTreeMap::new();
-    for Plugged { name, socket, config, namespaces } in plan.controllers {
+    for Plugged { name, socket, config, namespaces, faults } in plan.controllers {
         let stores = namespaces.iter().filter_map(|name| plan.namespaces.get(name));
         let stores = stores.map(|(_, store)| store.clone()).collect();
         let server = Server::with_stores(config, stores)
             .map_err(|error| about(&format!("controller {name}"), &error))?;
+        if let Some(script) = faults {
+            server.handle().with(|controller| controller.set_faults(script));
+        }
         let listener = Listener::bind(&socket).map_err(|error| about(&socket.display(), &error))?;
         log::info!("listening on {}", socket.display());
         let names = (1..).zip(namespaces).collect();
@@ -96,9 +102,10 @@ fn from_file(file: File) -> io::Result<Plan> {
     let plug = |(name, table): (String, crate::file::ControllerTable)| {
         let limits = table.namespaces.iter().filter_map(|name| namespaces.get(name));
         let config = table.config(limits.map(|(config, _)| config.clone()).collect());
-        Plugged { name, socket: table.socket, config, namespaces: table.namespaces }
+        let faults = table.faults.as_deref().map(script).transpose()?;
+        Ok(Plugged { name, socket: table.socket, config, namespaces: table.namespaces, faults })
     };
-    let controllers = file.controller.into_iter().map(plug).collect();
+    let controllers = file.controller.into_iter().map(plug).collect::<io::Result<_>>()?;
     Ok(Plan { control: file.control, namespaces, controllers })
 }
 
@@ -124,8 +131,15 @@ fn from_options(options: &Serve) -> io::Result<Plan> {
         names.push(name);
     }
     let socket = options.socket.clone().ok_or_else(|| io::Error::other("--socket or --config is needed"))?;
-    let controllers = vec![Plugged { name: "0".into(), socket, config, namespaces: names }];
+    let faults = options.fault.as_deref().map(script).transpose()?;
+    let controllers = vec![Plugged { name: "0".into(), socket, config, namespaces: names, faults }];
     Ok(Plan { control: options.control.clone(), namespaces, controllers })
+}
+
+/// Reads a script of faults.
+fn script(path: &Path) -> io::Result<Script> {
+    let script = std::fs::read_to_string(path).and_then(|text| text.parse().map_err(io::Error::other));
+    script.map_err(|error| about(&path.display(), &error))
 }
 
 /// What `--rados POOL[/NAMESPACE]` means for a namespace; those after the first have their number behind the name.

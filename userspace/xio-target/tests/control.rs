@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -197,5 +197,130 @@ fn spec_base_5_1_2_namespaces_come_and_go_with_a_notice() {
         assert!(error.contains(sentence), "{error}");
     }
     target.stop();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn controllers_misbehave_when_told_to() {
+    let folder = folder("faults");
+    let target = Target::start(&folder);
+    let mut a = target.plug("a");
+    let exist = |text: &str| -> Sqe { Command::Exist { key: key(text) }.encode(0, 1) };
+    let script = folder.join("script");
+    std::fs::write(&script, "# test\nseed 7\nerror internal-error key=bad\n").unwrap();
+    let set = target.ctl(&["faults", "set", "a", script.to_str().unwrap()]).unwrap();
+    let rule = |met: u32, done: u32| json!({ "line": 3, "rule": "error internal-error key=bad", "met": met, "done": done });
+    let shown = |met, done| json!({ "name": "a", "absent": false, "seed": 7, "rules": [rule(met, done)] });
+    assert_eq!(set, shown(0, 0));
+    assert_eq!(a.execute(1, exist("bad")), Err(Status::INTERNAL_ERROR));
+    assert_eq!(a.execute(1, exist("good")), Err(Status::KEY_NOT_FOUND));
+    assert_eq!(target.ctl(&["faults", "show", "a"]), Ok(json!([shown(1, 1)])));
+    let none = |name: &str| json!({ "name": name, "absent": false, "seed": null, "rules": [] });
+    assert_eq!(target.ctl(&["faults", "show"]), Ok(json!([shown(1, 1), none("b")])));
+    assert_eq!(target.ctl(&["faults", "clear"]), Ok(json!([none("a"), none("b")])));
+    assert_eq!(a.execute(1, exist("bad")), Err(Status::KEY_NOT_FOUND));
+    let rules = ["faults", "set", "a", "--rule", "drop key=x", "--rule", "error 0x7c0 key=bad count=1"];
+    assert_eq!(target.ctl(&rules).unwrap()["rules"][1]["line"], 2);
+    assert_eq!(a.execute(1, exist("bad")), Err(Status::from_bits(0x7c0)));
+    std::fs::write(&script, "drop\n".repeat(20_000)).unwrap();
+    for (words, sentence) in [
+        (
+            &["faults", "set", "a", "--rule", "drop", "--rule", "dorp"][..],
+            "line 2: \"dorp\" is not a fault; there are delay",
+        ),
+        (&["faults", "set", "c", "--rule", "drop"], "there is no controller \"c\""),
+        (&["faults", "show", "c"], "there is no controller \"c\""),
+        (&["faults", "clear", "c"], "there is no controller \"c\""),
+        (&["faults", "set", "a", "/nowhere/script"], "/nowhere/script: No such file"),
+        (&["faults", "set", "a", script.to_str().unwrap()], "is longer than"),
+        (&["faults", "set", "a"], "required"),
+    ] {
+        let error = target.ctl(words).unwrap_err();
+        assert!(error.contains(sentence), "{error}");
+    }
+    assert_eq!(
+        a.execute(1, exist("bad")),
+        Err(Status::KEY_NOT_FOUND),
+        "the rules before are still there, and done"
+    );
+    target.stop();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+fn wait_until(is: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether the server closes the connection.
+fn is_hung_up(d: &mut Driver<Machine>) -> bool {
+    use std::io::Read;
+    d.bus.client.stream.set_read_timeout(Some(LIMIT)).unwrap();
+    matches!(d.bus.client.stream.read(&mut [0; 64]), Ok(0))
+}
+
+#[test]
+fn a_controller_vanishes_and_comes_back() {
+    let folder = folder("vanish");
+    let target = Target::start(&folder);
+    let (mut a, mut b) = (target.plug("a"), target.plug("b"));
+    assert_eq!(a.store(1, &key("k"), b"kept", Condition::Always), Ok(0));
+    // With the command that a rule is about.
+    target.ctl(&["faults", "set", "a", "--rule", "vanish back=300ms op=exist count=1"]).unwrap();
+    a.push(1, Command::Exist { key: key("k") }.encode(0, 1)).unwrap();
+    a.ring(1);
+    let start = Instant::now();
+    assert!(is_hung_up(&mut a));
+    let mut a = target.plug("a");
+    assert!(start.elapsed() >= Duration::from_millis(250));
+    assert_eq!(a.retrieve(1, &key("k"), 4), Ok((b"kept".to_vec(), 4)));
+    // For good, and nobody listens until it is told to come back. The other one goes on.
+    assert_eq!(target.ctl(&["faults", "set", "a", "--rule", "vanish now"]).unwrap()["absent"], true);
+    assert!(is_hung_up(&mut a));
+    wait_until(|| !folder.join("a").exists());
+    assert_eq!(b.retrieve(1, &key("k"), 4), Ok((b"kept".to_vec(), 4)));
+    target.ctl(&["faults", "clear", "a"]).unwrap();
+    let mut a = target.plug("a");
+    assert_eq!(a.retrieve(1, &key("k"), 4), Ok((b"kept".to_vec(), 4)));
+    // Also with nobody there, and while this program ends.
+    drop(b);
+    target.plug("b");
+    target.ctl(&["faults", "set", "b", "--rule", "vanish now"]).unwrap();
+    wait_until(|| !folder.join("b").exists());
+    target.stop();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_file_of_faults_is_used_from_the_start() {
+    let folder = folder("script");
+    let (file, script) = (folder.join("xio-target.toml"), folder.join("a.faults"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let with = format!("serial = \"A\"\nfaults = \"{}\"", script.display());
+    std::fs::write(&file, text.replace("serial = \"A\"", &with)).unwrap();
+    std::fs::write(&script, "limit mdts max\nerror 0x7c0 op=exist").unwrap();
+    let target = Target::start(&folder);
+    let mut a = target.plug("a");
+    assert_eq!(a.identify(identify::cns::CONTROLLER, 0, 0).unwrap()[77], 0xff);
+    assert_eq!(a.execute(1, Command::Exist { key: key("k") }.encode(0, 1)), Err(Status::from_bits(0x7c0)));
+    target.stop();
+    // Without a file of controllers, and with a mistake in either.
+    std::fs::write(&script, "limit mdts max\nlimit mdts most").unwrap();
+    let serve = |arguments: &[&Path]| {
+        let out =
+            Program::new(env!("CARGO_BIN_EXE_xio-target")).arg("serve").args(arguments).output().unwrap();
+        assert!(!out.status.success());
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let socket = folder.join("socket");
+    for error in [
+        serve(&[Path::new("--config"), &file]),
+        serve(&[Path::new("--socket"), &socket, Path::new("--fault"), &script]),
+    ] {
+        assert!(error.contains("a.faults: line 2: \"most\" is not 0 or max"), "{error}");
+    }
     std::fs::remove_dir_all(&folder).unwrap();
 }

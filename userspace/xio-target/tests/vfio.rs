@@ -342,7 +342,7 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let path = dir.join("socket");
     // Dropped without being removed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let listener = Listener::bind(&path).unwrap();
+    let mut listener = Listener::bind(&path).unwrap();
     assert!(Listener::bind(&path).is_err());
     let (mut stop, stopped) = UnixStream::pair().unwrap();
     let client = {
@@ -356,7 +356,7 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         })
     };
     let fd: BorrowedFd<'_> = stopped.as_fd();
-    server().run(&listener, fd).unwrap();
+    server().run(&mut listener, fd).unwrap();
     client.join().unwrap();
     drop(listener);
     assert!(!path.exists());

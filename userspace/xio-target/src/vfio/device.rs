@@ -17,6 +17,7 @@ use nvme_kv::regs::offset as at;
 use nvme_kv::PAGE_SIZE;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -82,8 +83,19 @@ impl Device {
     }
 
     /// A client has come.
-    pub(super) fn connect(&self, client: Sender) {
+    pub(super) fn connect(&self, client: Sender, stream: UnixStream) {
         self.dma.remote().connect(client);
+        self.poller.set_client(Some(stream));
+    }
+
+    /// Can be read when the controller has vanished since this was asked last.
+    pub(super) fn vanished(&self) -> BorrowedFd<'_> {
+        self.poller.vanished()
+    }
+
+    /// Whether the controller has vanished.
+    pub(super) fn is_absent(&self) -> bool {
+        self.poller.is_absent()
     }
 
     /// Takes a reply of the client.
@@ -118,6 +130,7 @@ impl Device {
     /// As after power on, for the next client. What is stored stays.
     pub(super) fn power_cycle(&mut self) {
         self.dma.remote().disconnect();
+        self.poller.set_client(None);
         self.reset();
         self.dma.clear();
         self.vectors.disconnect(true);

@@ -2,10 +2,13 @@
 //! The thread that runs the controller.
 
 use crate::Controller;
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl::set_timerslack;
 use nix::time::{clock_gettime, ClockId};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -32,6 +35,10 @@ struct Shared {
     waiting: AtomicUsize,
     stop: AtomicBool,
     ended: AtomicBool,
+    /// The client's socket, to be shut down when the controller vanishes.
+    client: Mutex<Option<UnixStream>>,
+    /// Can be read when the controller has vanished.
+    vanished: EventFd,
 }
 
 /// Kept by the thread; tells that it has ended, by a panic too.
@@ -52,6 +59,19 @@ impl Shared {
         self.controller.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The controller has vanished. Ends the connection to the client: the thread that receives from it sees its end, and
+    /// closes it. Without a client that thread is told.
+    fn hang_up(&self) {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Err(errno) = self.vanished.write(1) {
+            log::error!("eventfd: {errno}");
+        }
+        if let Some(Err(error)) = client.map(|client| client.shutdown(Shutdown::Read)) {
+            // It has closed the connection itself.
+            log::debug!("shutdown: {error}");
+        }
+    }
+
     fn run(&self) {
         // Otherwise naps end up to 50 µs late.
         if let Err(errno) = set_timerslack(1) {
@@ -67,7 +87,11 @@ impl Shared {
             let mut controller = self.controller();
             let at_end = self.turns(&mut controller, &mut sqid, &mut done);
             let running = controller.is_running();
+            let absent = controller.has_vanished();
             drop(controller);
+            if absent {
+                self.hang_up();
+            }
             if !at_end {
                 continue;
             }
@@ -161,7 +185,13 @@ impl Handle {
         self.0.waiting.fetch_add(1, Ordering::AcqRel);
         let mut controller = self.0.controller();
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-        work(&mut controller)
+        let done = work(&mut controller);
+        let absent = controller.has_vanished();
+        drop(controller);
+        if absent {
+            self.0.hang_up();
+        }
+        done
     }
 }
 
@@ -180,6 +210,8 @@ impl Poller {
             waiting: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            client: Mutex::new(None),
+            vanished: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
         });
         let (end, told) = UnixStream::pair()?;
         let runner = End { shared: shared.clone(), _told: told };
@@ -189,6 +221,29 @@ impl Poller {
             runner.shared.run();
         })?;
         Ok(Self { shared, thread: Some(thread), end })
+    }
+
+    /// A client has come by this socket; `None`: it is gone.
+    pub(super) fn set_client(&self, client: Option<UnixStream>) {
+        *self.shared.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        if self.is_absent() {
+            self.shared.hang_up();
+        }
+    }
+
+    /// Can be read when the controller has vanished since this was asked last.
+    pub(super) fn vanished(&self) -> BorrowedFd<'_> {
+        match self.shared.vanished.read() {
+            // It has not.
+            Ok(_) | Err(Errno::EAGAIN) => {}
+            Err(errno) => log::error!("eventfd: {errno}"),
+        }
+        self.shared.vanished.as_fd()
+    }
+
+    /// Whether the controller has vanished.
+    pub(super) fn is_absent(&self) -> bool {
+        self.controller().is_absent()
     }
 
     /// Can be read when the controller's thread has ended.

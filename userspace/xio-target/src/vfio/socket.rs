@@ -43,16 +43,32 @@ impl<E: Into<io::Error>> From<E> for Ended {
     }
 }
 
-/// Waits until `fd` can be read. `false` when this program is to stop, which either of `stop` tells by being readable.
-pub(super) fn wait(fd: BorrowedFd<'_>, stop: [BorrowedFd<'_>; 2]) -> Result<bool, Errno> {
+/// Waits until one of `fds` can be read: the first that can.
+pub(super) fn first<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<usize, Errno> {
     loop {
-        let mut fds = [stop[0], stop[1], fd].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) if fds[..2].iter().any(|fd| fd.any() == Some(true)) => return Ok(false),
-            Ok(_) if fds[2].any() == Some(true) => return Ok(true),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
+        if let Some(at) = fds.iter().position(|fd| fd.any() == Some(true)) {
+            return Ok(at);
+        }
+    }
+}
+
+/// Waits until `fd` can be read. `false` when this program is to stop, which either of `stop` tells by being readable.
+pub(super) fn wait(fd: BorrowedFd<'_>, stop: [BorrowedFd<'_>; 2]) -> Result<bool, Errno> {
+    Ok(first([stop[0], stop[1], fd])? == 2)
+}
+
+/// Waits for a while. `false` when this program is to stop.
+pub(super) fn pause(time: PollTimeout, stop: [BorrowedFd<'_>; 2]) -> Result<bool, Errno> {
+    let mut fds = stop.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    match poll(&mut fds, time) {
+        Ok(ready) => Ok(ready == 0),
+        Err(Errno::EINTR) => Ok(true),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -177,6 +177,29 @@ impl<B: Bus> Driver<B> {
         Some(cqe)
     }
 
+    /// Takes the next completion and tells the controller, whatever is in it.
+    pub fn take(&mut self, qid: u16) -> Option<Cqe> {
+        let pair = self.pairs.get_mut(&qid).unwrap();
+        let mut cqe = Cqe::new_zeroed();
+        self.bus.peek(pair.cq_base + u64::from(pair.cq.head()) * 16, cqe.as_mut_bytes());
+        if cqe.phase() != pair.cq.phase() {
+            return None;
+        }
+        pair.cq.pop();
+        // One that can not be changes nothing.
+        let _ = pair.sq.update_head(cqe.sqhd.get());
+        self.ring_head(qid);
+        Some(cqe)
+    }
+
+    /// The entry of a completion queue that the controller writes next, as it is.
+    pub fn next_entry(&self, qid: u16) -> Cqe {
+        let pair = &self.pairs[&qid];
+        let mut cqe = Cqe::new_zeroed();
+        self.bus.peek(pair.cq_base + u64::from(pair.cq.head()) * 16, cqe.as_mut_bytes());
+        cqe
+    }
+
     pub fn ring_head(&mut self, qid: u16) {
         let doorbell = self.doorbells().cq_head(qid);
         self.bus.ring(doorbell, self.pairs[&qid].cq.head());
