@@ -346,6 +346,11 @@ fn buffer_register(client: &Client, request: &mut BufferRegister) -> Result<Made
 }
 
 fn buffer_import(client: &Client, request: &mut BufferImport) -> Result<Made> {
+    // What was mapped and then refused is unmapped when the call returns.
+    import(client, request).inspect_err(|_| client.xio.settle())
+}
+
+fn import(client: &Client, request: &mut BufferImport) -> Result<Made> {
     let page = PAGE_SIZE as u64;
     if request.len == 0 || request.len > buffer::MAX_LEN || (request.len | request.offset) % page != 0 {
         return Err(EINVAL);
