@@ -4,24 +4,27 @@
 use crate::kernel;
 use crate::session::Client;
 use anyhow::Result;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use xio::{Controller, QueueOptions};
 
 pub const CLIENTS: &[(&str, Client)] = &[("bench-direct", |_| direct())];
 
 const OPERATIONS: usize = 2000;
+/// A busy machine does fewer.
+const ENOUGH: Duration = Duration::from_secs(10);
 
 /// Runs an operation many times: its median, and its slowest tenth, in microseconds.
 pub fn line(name: &str, mut operation: impl FnMut() -> Result<()>) -> Result<String> {
     let mut times = Vec::with_capacity(OPERATIONS);
-    for _ in 0..OPERATIONS {
+    let begin = Instant::now();
+    while times.is_empty() || (times.len() < OPERATIONS && begin.elapsed() < ENOUGH) {
         let start = Instant::now();
         operation()?;
         times.push(start.elapsed());
     }
     times.sort();
-    let at = |part: usize| times[OPERATIONS * part / 100].as_nanos() as f64 / 1000.0;
-    Ok(format!("{name}: p50 {:.1} us, p90 {:.1} us of {OPERATIONS}", at(50), at(90)))
+    let at = |part: usize| times[times.len() * part / 100].as_nanos() as f64 / 1000.0;
+    Ok(format!("{name}: p50 {:.1} us, p90 {:.1} us of {}", at(50), at(90), times.len()))
 }
 
 /// Store and Retrieve of 4 KiB and 4 MiB over a mapped queue.
