@@ -174,6 +174,14 @@ pub(crate) struct Place {
     pub(crate) peers: Option<Peers>,
 }
 
+impl Place {
+    /// The controller memory buffer, if it is there for one of the `CMB_*`.
+    pub(crate) fn cmb_for(&self, uses: u32) -> Result<&Arc<Cmb>> {
+        let cmb = self.cmb.as_ref().filter(|cmb| cmb.uses & uses != 0);
+        cmb.map(|cmb| &cmb.memory).ok_or(EOPNOTSUPP)
+    }
+}
+
 /// A controller memory buffer.
 pub(crate) struct Buffered {
     pub(crate) memory: Arc<Cmb>,

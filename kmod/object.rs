@@ -203,8 +203,7 @@ impl Hw {
         Ok(match place {
             Where::Kernel => None,
             Where::Cmb => {
-                let cmb = self.place.cmb.as_ref().filter(|cmb| cmb.uses & xio_uapi::CMB_SQ != 0);
-                let memory = cmb.ok_or(EOPNOTSUPP)?.memory.alloc(bytes.div_ceil(PAGE_SIZE), true)?;
+                let memory = self.place.cmb_for(xio_uapi::CMB_SQ)?.alloc(bytes.div_ceil(PAGE_SIZE), true)?;
                 Some(Ring::Cmb(memory))
             }
             Where::Buffer(handle, offset) => {
@@ -285,8 +284,7 @@ impl Hw {
             return self.add_buffer(client, Buffer::alloc(self.dev, pages)?);
         }
         self.admit_shared(client, Buffer::overhead(pages))?;
-        let cmb = self.place.cmb.as_ref().filter(|cmb| cmb.uses & xio_uapi::CMB_DATA != 0);
-        let memory = cmb.ok_or(EOPNOTSUPP)?.memory.alloc(pages, false)?;
+        let memory = self.place.cmb_for(xio_uapi::CMB_DATA)?.alloc(pages, false)?;
         self.add_buffer(client, Buffer::in_cmb(self.dev, memory)?)
     }
 

@@ -32,7 +32,7 @@ pub(crate) enum Ring {
 
 /// A queue in a buffer.
 pub(crate) struct InBuffer {
-    pub(crate) buffer: Arc<Buffer>,
+    buffer: Arc<Buffer>,
     /// Names each page, where the pages do not follow one another.
     list: Option<DmaMemory>,
     base: u64,

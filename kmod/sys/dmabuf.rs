@@ -112,18 +112,10 @@ pub(crate) type Aside = Option<KBox<Attachment>>;
 
 /// Unmaps what was put aside. No lock of ours is held.
 pub(crate) fn unmap_all(aside: &Mutex<Aside>) {
-    loop {
-        let first = {
-            let mut aside = aside.lock();
-            let first = aside.take();
-            first.map(|mut first| {
-                *aside = first.next.take();
-                first
-            })
-        };
-        if first.is_none() {
-            break;
-        }
+    // Who puts more aside asks for this again.
+    let mut next = aside.lock().take();
+    while let Some(mut attachment) = next {
+        next = attachment.next.take();
     }
 }
 

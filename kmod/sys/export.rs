@@ -230,7 +230,7 @@ impl Export {
     /// The device stays bound until the result is dropped.
     pub(crate) unsafe fn doorbells(page: &DoorbellPage, peers: &Peers) -> Result<Self> {
         // SAFETY: By the contract of this function.
-        unsafe { Self::device(page.phys(), PAGE_SIZE, peers.registers()?) }
+        unsafe { Self::device(page.phys(), PAGE_SIZE, peers.bar(0)?) }
     }
 
     /// Exports controller memory.

@@ -132,11 +132,6 @@ impl Peers {
         }
         Ok(provider)
     }
-
-    /// BAR 0.
-    pub(super) fn registers(&self) -> Result<*mut bindings::p2pdma_provider> {
-        self.bar(0)
-    }
 }
 
 /// The pages of BAR 0 that hold doorbells and nothing that must not be mapped.

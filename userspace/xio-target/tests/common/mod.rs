@@ -163,8 +163,8 @@ impl<B: Bus> Driver<B> {
         self.bus.ring(doorbell, self.pairs[&qid].sq.tail());
     }
 
-    /// Takes the next completion without telling the controller.
-    pub fn pop(&mut self, qid: u16) -> Option<Cqe> {
+    /// The next completion, of which nothing is believed yet.
+    fn next(&mut self, qid: u16) -> Option<Cqe> {
         let pair = self.pairs.get_mut(&qid).unwrap();
         let mut cqe = Cqe::new_zeroed();
         self.bus.peek(pair.cq_base + u64::from(pair.cq.head()) * 16, cqe.as_mut_bytes());
@@ -172,22 +172,22 @@ impl<B: Bus> Driver<B> {
             return None;
         }
         pair.cq.pop();
-        assert!(pair.sq.update_head(cqe.sqhd.get()));
+        Some(cqe)
+    }
+
+    /// Takes the next completion without telling the controller.
+    pub fn pop(&mut self, qid: u16) -> Option<Cqe> {
+        let cqe = self.next(qid)?;
+        assert!(self.pairs.get_mut(&qid).unwrap().sq.update_head(cqe.sqhd.get()));
         assert_eq!(cqe.sqid.get(), qid);
         Some(cqe)
     }
 
     /// Takes the next completion and tells the controller, whatever is in it.
     pub fn take(&mut self, qid: u16) -> Option<Cqe> {
-        let pair = self.pairs.get_mut(&qid).unwrap();
-        let mut cqe = Cqe::new_zeroed();
-        self.bus.peek(pair.cq_base + u64::from(pair.cq.head()) * 16, cqe.as_mut_bytes());
-        if cqe.phase() != pair.cq.phase() {
-            return None;
-        }
-        pair.cq.pop();
+        let cqe = self.next(qid)?;
         // One that can not be changes nothing.
-        let _ = pair.sq.update_head(cqe.sqhd.get());
+        let _ = self.pairs.get_mut(&qid).unwrap().sq.update_head(cqe.sqhd.get());
         self.ring_head(qid);
         Some(cqe)
     }
