@@ -108,6 +108,17 @@ impl Buffer {
         Ok(list)
     }
 
+    /// What it is made of, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.memory {
+            Memory::Kernel(_) => "coherent",
+            Memory::Pinned(_) => "pinned",
+            Memory::Imported(memory) if memory.is_peer() => "peer",
+            Memory::Imported(_) => "dmabuf",
+            Memory::Cmb(_) => "cmb",
+        }
+    }
+
     /// Number of pages.
     pub(crate) fn pages(&self) -> usize {
         self.memory.addrs().len()

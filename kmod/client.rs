@@ -2,7 +2,10 @@
 //! A client: one open file.
 
 use crate::controller::Xio;
-use kernel::{sync::Arc, task::Kuid};
+use kernel::{
+    sync::{atomic::Atomic, Arc},
+    task::Kuid,
+};
 
 /// An open file.
 pub(crate) struct Client {
@@ -11,4 +14,6 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     /// Who opened it.
     pub(crate) user: Kuid,
+    /// Changes of the controller's state that it was told of.
+    pub(crate) told: Atomic<u32>,
 }

@@ -9,12 +9,14 @@ use crate::{
     mediated::{Batch, Mediated},
     object::{Kind, Object},
     registers::Registers,
+    state::News,
     sys::{
         chardev::Node,
         cmb::Cmb,
         dma::DmaDevice,
         dmabuf::Aside,
         iommu,
+        lock,
         mm::AddressSpace,
         params,
         pci::{Address, Doorbells, Peers},
@@ -23,10 +25,10 @@ use crate::{
 use kernel::{
     new_condvar, new_mutex, new_work,
     prelude::*,
-    sync::{atomic::Atomic, Arc, CondVar, Mutex},
+    sync::{atomic::Atomic, lock::mutex::MutexBackend, lock::Guard, Arc, CondVar, Mutex},
     task::Kuid,
     time::{Instant, Monotonic},
-    workqueue::Work,
+    workqueue::{new_delayed_work, DelayedWork, Work},
 };
 use nvme_kv::admin::{Command, Identify};
 
@@ -43,6 +45,10 @@ pub(crate) struct Xio {
     pub(crate) revoking: Work<Xio, 0>,
     #[pin]
     pub(crate) unmapping: Work<Xio, 1>,
+    #[pin]
+    pub(crate) watching: DelayedWork<Xio, 2>,
+    #[pin]
+    pub(crate) news: News,
     #[pin]
     pub(crate) aside: Mutex<Aside>,
     /// Open files.
@@ -74,6 +80,8 @@ impl Xio {
                 device <- new_mutex!(Some(hw.dev)),
                 revoking <- new_work!(),
                 unmapping <- new_work!(),
+                watching <- new_delayed_work!("rocm_xio::watch"),
+                news <- News::new(),
                 aside <- new_mutex!(None),
                 inner <- new_mutex!(Inner { hw: Some(hw) }),
                 clients: Atomic::new(0),
@@ -89,6 +97,11 @@ impl Xio {
         &self.node
     }
 
+    /// The lock, for a caller who can be killed: what holds it may wait for the controller.
+    pub(crate) fn lock(&self) -> Result<Guard<'_, Inner, MutexBackend>> {
+        lock::killable(&self.inner)
+    }
+
     /// Revokes all mappings and takes the hardware away from open files, for unbind.
     pub(crate) fn take(&self) -> Option<Hw> {
         *self.device.lock() = None;
@@ -102,6 +115,7 @@ impl Xio {
             crate::submit::complete_uring(hw);
         }
         self.answered.notify_all();
+        self.news.tell_gone();
         hw
     }
 
@@ -112,6 +126,7 @@ impl Xio {
             self.node.space().unmap(0, 0);
             hw.stop();
             crate::submit::complete_uring(hw);
+            self.tell(hw);
         }
         self.answered.notify_all();
     }
@@ -122,7 +137,16 @@ impl Xio {
         if let Some(hw) = inner.hw.as_mut() {
             // The function was reset or had no power: whatever it was, it is disabled now.
             hw.state = State::Stopped;
-            hw.start_again();
+            hw.start_again(xio_uapi::RESET_SYSTEM);
+            self.tell(hw);
+        }
+    }
+
+    /// Enables the controller again after an error that it was kept from the bus for.
+    pub(crate) fn recovered(&self) {
+        let live = self.inner.lock().hw.as_ref().is_none_or(|hw| hw.state == State::Live);
+        if !live {
+            self.resume();
         }
     }
 
@@ -139,16 +163,23 @@ impl Xio {
 
     /// Revokes everything, resets the controller, evicts its owner.
     pub(crate) fn recover(&self, hw: &mut Hw) {
+        let (why, reset) = match hw.lost {
+            Some(AdminError::OutOfStep) => ("its admin queue is out of step", xio_uapi::RESET_OUT_OF_STEP),
+            Some(AdminError::Gone) if hw.regs.status().is_absent() => ("it is absent", xio_uapi::RESET_ABSENT),
+            Some(AdminError::Gone) => ("it failed or stopped", xio_uapi::RESET_FATAL),
+            _ => ("a command was not answered", xio_uapi::RESET_TIMEOUT),
+        };
         // A client can have this happen over and over.
         if hw.complained.is_none_or(|at| at.elapsed().as_millis() > 5000) {
-            pr_err!("{}: the admin queue does not work ({:?}); resetting\n", self.node.name(), hw.lost);
+            pr_err!("{}: the controller is reset, since {why}\n", self.node.name());
             hw.complained = Some(Instant::now());
         }
         self.node.space().unmap(0, 0);
         hw.stop();
         crate::submit::complete_uring(hw);
         self.answered.notify_all();
-        hw.start_again();
+        hw.start_again(reset);
+        self.tell(hw);
     }
 }
 
@@ -217,6 +248,10 @@ pub(crate) struct Hw {
     pub(crate) direct_user: Option<Kuid>,
     /// Resets since the device was bound.
     pub(crate) resets: u32,
+    /// `RESET_*`: why it was last reset.
+    pub(crate) reset: u32,
+    /// Commands that got a status other than success, or none.
+    pub(crate) errors: u64,
 }
 
 impl Hw {
@@ -245,6 +280,8 @@ impl Hw {
             complained: None,
             direct_user: None,
             resets: 0,
+            reset: xio_uapi::RESET_NONE,
+            errors: 0,
         };
         // From here on `drop` disables the controller again.
         hw.start()?;
@@ -263,11 +300,12 @@ impl Hw {
     }
 
     /// Enables the controller after [`stop`](Self::stop) the way `new` left it.
-    pub(crate) fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self, reset: u32) {
         if self.state != State::Stopped {
             return;
         }
         self.resets = self.resets.saturating_add(1);
+        self.reset = reset;
         let started = self.start().map_err(Error::from).and_then(|()| self.choose_command_set());
         let started = started.and_then(|()| self.number_of_queues().map(|_| ()));
         if let Err(e) = started {

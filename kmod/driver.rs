@@ -94,6 +94,7 @@ impl pci::Driver for Driver {
                     // SAFETY: `unbind` unregisters it; not registered before.
                     unsafe { Node::register(&node, &dev)? };
                     reaper.set_reaper(Some(node.clone()));
+                    node.clone().watch();
                     let name = node.node().name();
                     dev_info!(pdev, "{name}: NVMe Key Value controller, {namespaces} namespace(s)\n");
                 },
@@ -104,6 +105,7 @@ impl pci::Driver for Driver {
     fn unbind<'a>(_pdev: &'a pci::Device<Core<'_>>, this: Pin<&Bound<'a>>) {
         // SAFETY: Registered in `probe`.
         unsafe { this.xio.node().unregister() };
+        this.xio.stop_watching();
         // Revoked under the lock, freed without it.
         let hw = this.xio.take();
         if let Some(hw) = &hw {
@@ -158,6 +160,10 @@ impl Callbacks for Driver {
 
     fn resume(data: &Bound<'_>) {
         data.xio.resume();
+    }
+
+    fn recovered(data: &Bound<'_>) {
+        data.xio.recovered();
     }
 
     fn shutdown(data: &Bound<'_>) {

@@ -10,7 +10,7 @@ use crate::{
     mediated,
     mmap::{self, Cookie},
     object::{Wanted, Where},
-    submit,
+    state, submit,
     sys::{
         dma::Access,
         dmabuf::{Import, ImportedMemory},
@@ -30,7 +30,7 @@ use nvme_kv::{
     PAGE_SIZE,
 };
 use xio_uapi::{
-    BufferAlloc, BufferFree, BufferImport, BufferRegister, GetInfo, GetNamespace, KvSubmit, QueueCreate,
+    BufferAlloc, BufferFree, BufferImport, BufferRegister, GetInfo, GetNamespace, GetState, KvSubmit, QueueCreate,
     QueueDestroy, QueueExport, Request, IOC_TYPE,
 };
 use zerocopy::FromBytes;
@@ -38,6 +38,7 @@ use zerocopy::FromBytes;
 const _: () = {
     const TYPE: u32 = IOC_TYPE as u32;
     assert!(xio_uapi::GET_INFO == _IOWR::<GetInfo>(TYPE, 0));
+    assert!(xio_uapi::GET_STATE == _IOWR::<GetState>(TYPE, 10));
     assert!(xio_uapi::GET_NAMESPACE == _IOWR::<GetNamespace>(TYPE, 1));
     assert!(xio_uapi::QUEUE_CREATE == _IOWR::<QueueCreate>(TYPE, 2));
     assert!(xio_uapi::QUEUE_DESTROY == _IOWR::<QueueDestroy>(TYPE, 3));
@@ -71,6 +72,9 @@ pub(crate) fn ioctl(client: &Client, cmd: u32, arg: usize) -> Result {
         }
         BufferImport::NR => serve_flags::<BufferImport>(client, cmd, arg, IMPORT_FLAGS, buffer_import),
         QueueExport::NR => serve::<QueueExport>(client, cmd, arg, queue_export),
+        GetState::NR => serve_flags::<GetState>(client, cmd, arg, xio_uapi::STATE_SET_EVENTFD, |c, r| {
+            state::get_state(c, r).map(|()| None)
+        }),
         KvSubmit::NR => serve::<KvSubmit>(client, cmd, arg, |c, r| submit::submit(c, r).map(|()| None)),
         _ => Err(ENOTTY),
     }
@@ -149,7 +153,7 @@ fn write<T: Request>(writer: &mut UserSliceWriter, request: &T) -> Result {
 
 /// Runs `f` on the hardware, under the lock; resets the controller if that lost it.
 pub(crate) fn with_hw<R>(client: &Client, f: impl FnOnce(&Client, &mut Hw) -> Result<R>) -> Result<R> {
-    let mut inner = client.xio.inner.lock();
+    let mut inner = client.xio.lock()?;
     let hw = inner.hw.as_mut().ok_or(ENODEV)?;
     if hw.state == State::Failed {
         return Err(ENODEV);
@@ -185,6 +189,7 @@ fn get_info(client: &Client, info: &mut GetInfo) -> Result<Made> {
                 | xio_uapi::FEATURE_MEDIATED_URING
                 | xio_uapi::FEATURE_BUFFER_IMPORT
                 | xio_uapi::FEATURE_QUEUE_IN_BUFFER
+                | xio_uapi::FEATURE_STATE
                 | hw.place.peers.as_ref().map_or(0, |_| xio_uapi::FEATURE_QUEUE_EXPORT)
                 | cmb.map_or(0, |_| xio_uapi::FEATURE_CMB),
             cap: cap.0,

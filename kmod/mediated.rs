@@ -9,9 +9,9 @@ use crate::{
     buffer::Buffer,
     controller::{Hw, State},
     error::AdminError,
-    queue::QueuePair,
+    queue::{Described, QueuePair},
     submit::Target,
-    sys::uring,
+    sys::{params, trace, uring},
 };
 use kernel::{
     prelude::*,
@@ -21,6 +21,7 @@ use kernel::{
 use nvme_kv::{
     admin::Command as AdminCommand,
     kv::{Command, Condition, RetrieveOptions, StoreOptions},
+    regs::Doorbells,
     ring::{CqConsumer, SqProducer},
     Cqe, DataPointer, Key, Sqe,
 };
@@ -32,8 +33,8 @@ const ENTRIES: u32 = 256;
 /// Most calls under way, of all clients and of one.
 const MAX_BATCHES: usize = 256;
 const MAX_CLIENT_BATCHES: usize = 32;
-/// A command that is not answered for so long means that the controller must be reset.
-const STUCK_MS: i64 = 60_000;
+/// A command that was aborted is to be answered within this time; else the queue is deleted.
+const ABORT_MS: i64 = 5_000;
 
 /// Commands that the kernel's queue of a controller holds.
 pub(crate) fn depth(hw: &Hw) -> u32 {
@@ -75,6 +76,8 @@ struct Slot {
     index: usize,
     client: u64,
     since: Instant<Monotonic>,
+    /// When the controller was asked to abort it.
+    aborted: Option<Instant<Monotonic>>,
     _buffer: Option<Arc<Buffer>>,
 }
 
@@ -96,6 +99,11 @@ impl Mediated {
     /// Whether commands of a client other than this are in the queue.
     pub(crate) fn is_used_by_other(&self, client: u64) -> bool {
         self.slots.iter().flatten().any(|slot| slot.client != client)
+    }
+
+    /// What there is to see of it, for debugging.
+    pub(crate) fn describe(&self, doorbells: Doorbells) -> Described<'_> {
+        self.queue.describe(doorbells)
     }
 
     /// Commands in the queue.
@@ -268,10 +276,11 @@ impl Hw {
             let sqe: [u8; Sqe::SIZE] = zerocopy::transmute!(command.encode(cid, nsid));
             mediated.queue.sq.kernel()?.write(slot as usize * Sqe::SIZE, &sqe)?;
             let (batch_id, client) = (batch.id, batch.client);
-            let filled = Slot { batch: batch_id, index, client, since: Instant::now(), _buffer: buffer };
+            let filled = Slot { batch: batch_id, index, client, since: Instant::now(), aborted: None, _buffer: buffer };
             if let Some(slot) = mediated.slots.get_mut(usize::from(cid)) {
                 *slot = Some(filled);
             }
+            trace::submitted(self.place.address, mediated.queue.qid, client, &sqe);
             batch.next += 1;
             batch.in_flight += 1;
             rung = true;
@@ -304,6 +313,8 @@ impl Hw {
                 self.admin.stray = self.admin.stray.saturating_add(1);
                 continue;
             };
+            trace::completed(self.place.address, slot.client, &cqe, slot.since.elapsed().as_micros_ceil());
+            self.errors += u64::from(!cqe.status().is_success());
             self.answer(&slot, &cqe);
         }
         match &self.mediated {
@@ -390,12 +401,65 @@ impl Hw {
         }
     }
 
-    /// Whether the controller answers the commands in the kernel's queue; if not, it is lost.
+    /// Looks for commands in the kernel's queue that are not answered in time. They are aborted; if that does not help
+    /// the queue is deleted, and if that does not help either, the controller is lost.
     pub(crate) fn check_stuck(&mut self) {
-        let Some(mediated) = &self.mediated else { return };
-        let oldest = mediated.slots.iter().flatten().map(|slot| slot.since.elapsed().as_millis()).max();
-        if self.state == State::Live && oldest.is_some_and(|ms| ms > STUCK_MS) {
-            self.lost = Some(AdminError::Timeout);
+        let limit = params::command_timeout_ms();
+        while let Some((qid, cid)) = self.next_stuck(limit) {
+            // Whether it could be aborted shows in its completion, or in that there is none.
+            let aborted = self.run(AdminCommand::Abort { sqid: qid, cid });
+            if self.lost.is_some() {
+                return;
+            }
+            if let Err(e) = aborted {
+                pr_warn!("{}: command {cid} can not be aborted ({e:?})\n", self.place.address);
+            }
+        }
+        let late = |slot: &Slot| slot.aborted.is_some_and(|at| at.elapsed().as_millis() > ABORT_MS);
+        if self.state == State::Live && self.mediated.iter().flat_map(|m| m.slots.iter().flatten()).any(late) {
+            self.delete_mediated();
+        }
+    }
+
+    /// A command in the kernel's queue that is to be aborted, which is noted.
+    fn next_stuck(&mut self, limit: i64) -> Option<(u16, u16)> {
+        let mediated = self.mediated.as_mut().filter(|_| self.state == State::Live)?;
+        let mut slots = (0u16..).zip(mediated.slots.iter_mut());
+        let (cid, slot) = slots.find_map(|(cid, slot)| {
+            let stuck = |slot: &Slot| slot.aborted.is_none() && slot.since.elapsed().as_millis() > limit;
+            slot.as_mut().filter(|slot| stuck(slot)).map(|slot| (cid, slot))
+        })?;
+        slot.aborted = Some(Instant::now());
+        pr_warn!("{}: command {cid} was not answered for {limit} ms\n", self.place.address);
+        Some((mediated.queue.qid, cid))
+    }
+
+    /// Deletes the kernel's queue with what is stuck in it. The next command makes a new one.
+    fn delete_mediated(&mut self) {
+        let Some(qid) = self.mediated.as_ref().map(Mediated::qid) else { return };
+        pr_warn!("{}: the kernel's queue is deleted with what is stuck in it\n", self.place.address);
+        let deleted = self.run(AdminCommand::DeleteSq { qid }).map_err(Error::from);
+        // What was answered meanwhile.
+        let deleted = deleted.and_then(|_| self.reap());
+        let deleted = deleted.and_then(|()| Ok(self.run(AdminCommand::DeleteCq { qid })?));
+        if deleted.is_err() {
+            // What the controller still does with the queue is not known: its memory stays until the reset.
+            self.lost.get_or_insert(AdminError::Timeout);
+            return;
+        }
+        self.interrupts.reap_on(0);
+        let Some(mediated) = self.mediated.take() else { return };
+        for slot in mediated.slots.iter().flatten() {
+            self.errors += 1;
+            let Some(batch) = self.batches.iter_mut().find(|b| b.id == slot.batch) else { continue };
+            batch.in_flight = batch.in_flight.saturating_sub(1);
+            if let Some(entry) = batch.entries.get_mut(slot.index) {
+                entry.error = ETIMEDOUT.to_errno();
+            }
+        }
+        // Others wait for their turn.
+        if self.batches.iter().any(|b| b.next < b.entries.len()) && self.start_mediated().is_err() {
+            self.fail_batches();
         }
     }
 }

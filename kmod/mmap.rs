@@ -125,7 +125,7 @@ fn part(hw: &Hw, client: u64, cookie: Cookie) -> Result<Part<'_>> {
 pub(crate) fn mmap(client: &Client, area: &Area<'_>) -> Result {
     let cookie = Cookie(area.offset());
     let kind = {
-        let inner = client.xio.inner.lock();
+        let inner = client.xio.lock()?;
         let hw = inner.hw.as_ref().ok_or(ENODEV)?;
         let part = part(hw, client.id, cookie)?;
         // Without an IOMMU these are physical addresses, which are not everybody's.
@@ -144,7 +144,8 @@ pub(crate) fn mmap(client: &Client, area: &Area<'_>) -> Result {
 /// A fault: the page is inserted under the lock, so that whoever revokes finds it.
 pub(crate) fn fault(client: &Client, fault: &Fault<'_>) -> Result<(), FaultError> {
     let cookie = Cookie(fault.offset());
-    let inner = client.xio.inner.lock();
+    // Whoever is killed while it waits needs the page no more.
+    let inner = client.xio.lock().map_err(|_| FaultError::NotThere)?;
     let hw = inner.hw.as_ref().ok_or(FaultError::NotThere)?;
     let first = cookie.position() as usize / PAGE_SIZE;
     match part(hw, client.id, cookie).map_err(|_| FaultError::NotThere)? {

@@ -74,6 +74,11 @@ impl Object {
         }
     }
 
+    /// Number of the client's user.
+    pub(crate) fn user(&self) -> u32 {
+        self.user.into_uid_in_current_ns()
+    }
+
     pub(crate) fn is_queue(&self) -> bool {
         matches!(self.kind, Kind::Queue(_))
     }
@@ -138,7 +143,7 @@ impl Hw {
             return if user == client.user { Ok(()) } else { Err(EBUSY) };
         }
         self.stop();
-        self.start_again();
+        self.start_again(xio_uapi::RESET_USER);
         match self.state {
             State::Live => Ok(()),
             _ => Err(ENODEV),

@@ -221,4 +221,52 @@ impl QueuePair {
     pub(crate) fn doorbells(&self, doorbells: Doorbells) -> (usize, usize) {
         (doorbells.sq_tail(self.qid), doorbells.cq_head(self.qid))
     }
+
+    /// What there is to see of it, for debugging.
+    pub(crate) fn describe(&self, doorbells: Doorbells) -> Described<'_> {
+        let (posted, phase, sq_head) = self.posted().unwrap_or_default();
+        Described { queue: self, doorbell: self.doorbells(doorbells).0, posted, phase, sq_head }
+    }
+
+    /// Where the controller posts next, the phase tag of what it posted last, and the submission queue's head in that.
+    fn posted(&self) -> Result<(usize, bool, u16)> {
+        let (cq, entries) = (self.cq.kernel()?, self.entries as usize);
+        let last = |at: usize| {
+            let bytes = cq.read::<8>(at * Cqe::SIZE + 8)?;
+            Ok::<_, Error>((bytes[6] & 1 == 1, u16::from_le_bytes([bytes[0], bytes[1]])))
+        };
+        let (phase, mut sq_head) = last(0)?;
+        let mut next = 1;
+        while next < entries {
+            let (this, head) = last(next)?;
+            if this != phase {
+                break;
+            }
+            (next, sq_head) = (next + 1, head);
+        }
+        Ok((if next < entries { next } else { 0 }, phase, sq_head))
+    }
+}
+
+/// A queue pair in words.
+pub(crate) struct Described<'a> {
+    queue: &'a QueuePair,
+    doorbell: usize,
+    posted: usize,
+    phase: bool,
+    sq_head: u16,
+}
+
+impl kernel::fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {
+        let Self { queue, doorbell, posted, phase, sq_head } = self;
+        let place = |ring: &Ring| match ring {
+            Ring::Kernel(_) => "coherent",
+            Ring::Cmb(_) => "cmb",
+            Ring::Buffer(_) => "buffer",
+        };
+        let (qid, entries, sq, cq) = (queue.qid, queue.entries, place(&queue.sq), place(&queue.cq));
+        write!(f, "qid={qid} entries={entries} sq={sq} cq={cq} doorbell={doorbell:#x} ")?;
+        write!(f, "sq_head={sq_head} posted={posted} phase={}", u8::from(*phase))
+    }
 }

@@ -6,20 +6,32 @@ use crate::{
     sys::{cmb::Location, pci::Bar0},
 };
 use kernel::{io::Io, prelude::*, time::Delta};
-use nvme_kv::regs::{offset, Aqa, Cap, Cc, Cmbloc, Cmbmsc, Cmbsz, Csts, Vs};
+use nvme_kv::regs::{offset, Aqa, Cap, Cc, Cmbloc, Cmbmsc, Cmbsz, Crto, Csts, Vs};
+
+/// No controller is waited for longer, whatever it states.
+const MAX_READY_MS: u64 = 300_000;
 
 /// BAR 0.
 pub(crate) struct Registers {
     bar: Bar0,
     cap: Cap,
     version: Vs,
+    /// Longest wait for it to become ready, or not ready.
+    ready_ms: u64,
 }
 
 impl Registers {
     pub(crate) fn new(bar: Bar0) -> Self {
         let (low, high) = (bar.read32(offset::CAP), bar.read32(offset::CAP + 4));
-        let version = Vs(bar.read32(offset::VS));
-        Self { bar, cap: Cap(u64::from(high) << 32 | u64::from(low)), version }
+        let (version, cap) = (Vs(bar.read32(offset::VS)), Cap(u64::from(high) << 32 | u64::from(low)));
+        // CAP.TO ends at 127.5 s; what takes longer to become ready with media says so in a register of its own.
+        let ready = match cap.crms() & Cap::CRMS_WITH_MEDIA {
+            0 => 0,
+            _ => Crto(bar.read32(offset::CRTO)).with_media_ms(),
+        };
+        // The limit is the controller's own, and as much again, up to a minute, for a loaded machine.
+        let limit = cap.timeout_ms().max(ready).min(MAX_READY_MS);
+        Self { bar, cap, version, ready_ms: limit.max((2 * limit).min(60_000)) }
     }
 
     /// Capabilities.
@@ -80,8 +92,7 @@ impl Registers {
     /// Waits for CSTS.RDY (Base, section 3.5).
     fn wait_ready(&self, ready: bool) -> Result<(), AdminError> {
         const STEP_MS: u64 = 1;
-        // The limit is the controller's own, and as much again for a loaded machine.
-        for _ in 0..2 * self.cap.timeout_ms() / STEP_MS {
+        for _ in 0..self.ready_ms / STEP_MS {
             let status = self.status();
             if status.is_absent() {
                 return Err(AdminError::Gone);
@@ -127,7 +138,7 @@ impl Registers {
         let cc = Cc(self.bar.read32(offset::CC));
         if self.status().is_operational() && cc.en() == 1 {
             self.bar.write32(cc.with_shn(Cc::SHN_NORMAL).0, offset::CC);
-            for _ in 0..2 * self.cap.timeout_ms() {
+            for _ in 0..self.ready_ms {
                 if self.status().is_absent() || self.status().shst() == Csts::SHST_COMPLETE {
                     break;
                 }

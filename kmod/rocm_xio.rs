@@ -14,6 +14,7 @@
 //! * [`chardev`], [`client`], [`ioctl`], [`mmap`]: the device node.
 //! * [`mediated`], [`submit`]: commands that the kernel submits for clients.
 //! * [`revoke`]: imported memory whose driver wants it back.
+//! * [`state`]: what clients are told of the controller's state.
 //! * [`interrupt`], [`error`].
 //! * [`sys`]: unsafe code around what the `kernel` crate lacks, the only place that names `bindings`.
 //!
@@ -45,6 +46,7 @@ mod object;
 mod queue;
 mod registers;
 mod revoke;
+mod state;
 mod submit;
 #[allow(unsafe_code)] // Made for it.
 mod sys;

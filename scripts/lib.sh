@@ -40,12 +40,30 @@ recipe_hash() { printf '%s\n' "$@" | sha256sum | cut -c1-12; }
 SYSROOT_HASH=$(recipe_hash "$SYSROOT_SUITE" "$SYSROOT_PACKAGES" "$KERNEL_SERIES" 1)
 SYSROOT=$CACHE/sysroot-$SYSROOT_HASH
 KERNEL_HASH=$(recipe_hash "$SYSROOT_HASH" 1)
+DEBUG_HASH=$(recipe_hash "$SYSROOT_HASH" "$(cat "$REPO/scripts/debug-kernel.config")" 1)
+
+# The test machines' kernel: stock, Debian's own, or debug, the same source with the kernel's checkers.
+KERNEL=${ROCM_XIO_KERNEL:-stock}
+case $KERNEL in
+    stock) KMOD_OUT=$REPO/target/kmod ;;
+    debug) KMOD_OUT=$REPO/target/kmod-debug ;;
+    *) die "ROCM_XIO_KERNEL must be stock or debug, not $KERNEL" ;;
+esac
 
 # load_kernel: sets KVER, KSRC (a path inside the sysroot), VMLINUZ, MODULES and KMAKE (make's arguments).
 load_kernel() {
     local stamp=$SYSROOT/etc/rocm-xio-kernel
     [ -r "$stamp" ] || die "the sysroot is not there: run ./scripts/setup first"
     KVER=$(cat "$stamp")
+    if [ "$KERNEL" = debug ]; then
+        KSRC=/usr/src/rocm-xio-debug-$DEBUG_HASH
+        KVER=${KVER%%[+-]*}-xio-debug
+        MODULES=$SYSROOT$KSRC/installed/lib/modules/$KVER
+        VMLINUZ=$SYSROOT$KSRC/arch/x86/boot/bzImage
+        # shellcheck disable=SC2034 # for the scripts that source this file
+        KMAKE=(LLVM=1 LOCALVERSION=-xio-debug)
+        return
+    fi
     KSRC=/usr/src/rocm-xio-kernel-$KERNEL_HASH
     MODULES=$SYSROOT/usr/lib/modules/$KVER
     VMLINUZ=$MODULES/vmlinuz
@@ -57,7 +75,7 @@ load_kernel() {
 print_env() {
     load_kernel
     printf '%s=%q\n' SYSROOT "$SYSROOT" KSRC "$KSRC" KVER "$KVER" VMLINUZ "$VMLINUZ" \
-        MODULES "$MODULES" QEMU "$REPO/scripts/qemu" XIO_CACHE "$CACHE"
+        MODULES "$MODULES" QEMU "$REPO/scripts/qemu" XIO_CACHE "$CACHE" KMOD_OUT "$KMOD_OUT"
 }
 
 RUST_MINIMUM=1.85

@@ -9,7 +9,15 @@ use super::{
 };
 use crate::{chardev, client::Client, controller::Xio};
 use core::{ffi::CStr, fmt::Write};
-use kernel::{bindings, error::to_result, ffi, prelude::*, sync::Arc, types::Opaque};
+use kernel::{
+    bindings,
+    error::to_result,
+    ffi,
+    fs::File,
+    prelude::*,
+    sync::{poll::PollTable, Arc},
+    types::Opaque,
+};
 
 /// A table of function pointers, which the kernel only reads.
 #[repr(transparent)]
@@ -104,6 +112,7 @@ static FILE_OPERATIONS: Sync<bindings::file_operations> = {
     table.unlocked_ioctl = Some(ioctl);
     table.compat_ioctl = bindings::compat_ptr_ioctl;
     table.mmap = Some(mmap);
+    table.poll = Some(poll);
     table.uring_cmd = Some(uring_cmd);
     table.llseek = Some(bindings::noop_llseek);
     // SAFETY: Functions that may be called from any thread, and the module.
@@ -166,6 +175,15 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, cmd: ffi::c_uint, arg: ffi
     // SAFETY: The file is open during the call.
     let client = unsafe { client(file) };
     to_errno(chardev::ioctl(client, cmd, arg as usize)) as ffi::c_long
+}
+
+unsafe extern "C" fn poll(file: *mut bindings::file, table: *mut bindings::poll_table) -> bindings::__poll_t {
+    // SAFETY: The file is open during the call, and so is the table.
+    let (client, file, table) = unsafe { (client(file), File::from_raw_file(file), PollTable::from_raw(table)) };
+    table.register_wait(file, &client.xio.news.poll);
+    let (news, gone) = chardev::poll(client);
+    let bits = |set: bool, bits: u32| if set { bits } else { 0 };
+    bits(news, bindings::POLLPRI) | bits(gone, bindings::POLLERR | bindings::POLLHUP)
 }
 
 unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area_struct) -> ffi::c_int {

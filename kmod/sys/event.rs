@@ -67,6 +67,12 @@ impl EventFd {
         self.0 as usize
     }
 
+    /// Adds one.
+    pub(crate) fn tell(&self) {
+        // SAFETY: The reference is ours.
+        unsafe { Self::signal(self.as_bits()) };
+    }
+
     /// Adds one to the eventfd behind `bits`.
     ///
     /// # Safety

@@ -23,6 +23,13 @@ pub(crate) fn unsafe_direct() -> bool {
     unsafe { shim::rocm_xio_unsafe_direct() }
 }
 
+/// How long a command that the kernel submitted may take.
+pub(crate) fn command_timeout_ms() -> i64 {
+    // SAFETY: Only reads the parameter.
+    let seconds = unsafe { shim::rocm_xio_command_timeout_s() };
+    i64::from(seconds.max(1)) * 1000
+}
+
 /// Limit on the queues of one client.
 pub(crate) fn max_client_queues() -> u32 {
     // SAFETY: Only reads the parameter.

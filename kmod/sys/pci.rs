@@ -77,6 +77,13 @@ pub(crate) struct Address {
     pub(crate) function: u8,
 }
 
+impl Address {
+    /// Domain, bus, device and function in one number.
+    pub(super) fn as_number(self) -> u32 {
+        self.domain << 16 | u32::from(self.bus) << 8 | u32::from(self.device) << 3 | u32::from(self.function)
+    }
+}
+
 impl kernel::fmt::Display for Address {
     fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {
         write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
@@ -203,10 +210,12 @@ pub(crate) mod adapter {
 
     /// What a driver does beyond [`pci::Driver`].
     pub(crate) trait Callbacks: pci::Driver + 'static {
-        /// The device is about to be reset, or to lose power.
+        /// The device is about to be reset, or to lose power, or is cut off.
         fn quiesce(data: &Self::Data<'_>);
         /// It was reset, or has power again.
         fn resume(data: &Self::Data<'_>);
+        /// The system is done with an error of the device or the bus.
+        fn recovered(data: &Self::Data<'_>);
         /// The machine goes down.
         fn shutdown(data: &Self::Data<'_>);
     }
@@ -243,6 +252,9 @@ pub(crate) mod adapter {
     impl<T: Callbacks> Handlers<T> {
         const TABLE: &'static Sync<bindings::pci_error_handlers> = &{
             let mut table: bindings::pci_error_handlers = pin_init::zeroed();
+            table.error_detected = Some(error_detected::<T>);
+            table.slot_reset = Some(slot_reset);
+            table.resume = Some(error_resume::<T>);
             table.reset_prepare = Some(reset_prepare::<T>);
             table.reset_done = Some(reset_done::<T>);
             // SAFETY: Functions that may be called from any thread.
@@ -272,6 +284,38 @@ pub(crate) mod adapter {
             T::resume(data);
         }
         0
+    }
+
+    unsafe extern "C" fn error_detected<T: Callbacks>(
+        pdev: *mut bindings::pci_dev,
+        state: bindings::pci_channel_state_t,
+    ) -> bindings::pci_ers_result_t {
+        // What was corrected, or did not stop the device, concerns nobody.
+        if state == bindings::pci_channel_io_normal {
+            return bindings::pci_ers_result_PCI_ERS_RESULT_CAN_RECOVER;
+        }
+        // SAFETY: The PCI core holds the device lock, so the device stays bound.
+        if let Some(data) = unsafe { data::<T>(pdev) } {
+            T::quiesce(data);
+        }
+        if state == bindings::pci_channel_io_perm_failure {
+            bindings::pci_ers_result_PCI_ERS_RESULT_DISCONNECT
+        } else {
+            bindings::pci_ers_result_PCI_ERS_RESULT_NEED_RESET
+        }
+    }
+
+    unsafe extern "C" fn slot_reset(pdev: *mut bindings::pci_dev) -> bindings::pci_ers_result_t {
+        // SAFETY: A device of ours, whose configuration was saved when it was found.
+        unsafe { bindings::pci_restore_state(pdev) };
+        bindings::pci_ers_result_PCI_ERS_RESULT_RECOVERED
+    }
+
+    unsafe extern "C" fn error_resume<T: Callbacks>(pdev: *mut bindings::pci_dev) {
+        // SAFETY: As in `error_detected`.
+        if let Some(data) = unsafe { data::<T>(pdev) } {
+            T::recovered(data);
+        }
     }
 
     unsafe extern "C" fn reset_prepare<T: Callbacks>(pdev: *mut bindings::pci_dev) {

@@ -21,6 +21,9 @@
 
 #include "shim.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 /* Queues, buffers and PRP lists are counted in pages of 4 KiB. */
 static_assert(PAGE_SIZE == 4096);
 
@@ -48,6 +51,10 @@ static unsigned int max_client_queues = 16;
 module_param(max_client_queues, uint, 0444);
 MODULE_PARM_DESC(max_client_queues, "limit on the queues of one client");
 
+static unsigned int command_timeout_s = 30;
+module_param(command_timeout_s, uint, 0644);
+MODULE_PARM_DESC(command_timeout_s, "seconds after which a command that the kernel submitted is aborted, its queue deleted, the controller reset");
+
 int rocm_xio_claim(void)
 {
 	if (sysfs_streq(claim, "auto"))
@@ -70,6 +77,11 @@ u32 rocm_xio_max_client_mb(void)
 u32 rocm_xio_max_user_mb(void)
 {
 	return max_user_mb;
+}
+
+u32 rocm_xio_command_timeout_s(void)
+{
+	return READ_ONCE(command_timeout_s);
 }
 
 u32 rocm_xio_max_client_queues(void)
@@ -319,6 +331,11 @@ void rocm_xio_unaccount_pinned(struct mm_struct *mm, u64 pages)
 	atomic64_sub(pages, &mm->pinned_vm);
 }
 
+int rocm_xio_lock_killable(struct mutex *lock)
+{
+	return mutex_lock_killable(lock);
+}
+
 bool rocm_xio_signal_pending(void)
 {
 	return task_sigpending(current);
@@ -454,6 +471,21 @@ bool rocm_xio_has_memory_bar(struct pci_dev *pdev, int bar)
 	return pci_resource_flags(pdev, bar) & IORESOURCE_MEM;
 }
 
+void rocm_xio_trace_submit(u32 device, u16 qid, u64 client, const u8 *sqe)
+{
+	trace_rocm_xio_submit(device, qid, client, sqe);
+}
+
+void rocm_xio_trace_complete(u32 device, u64 client, const u8 *cqe, u64 us)
+{
+	trace_rocm_xio_complete(device, client, cqe, us);
+}
+
+void rocm_xio_trace_state(u32 device, u32 state, u32 reset, u32 resets)
+{
+	trace_rocm_xio_state(device, state, reset, resets);
+}
+
 static int rocm_xio_counters_show(struct seq_file *m, void *unused)
 {
 	rocm_xio_counters(m, m->private);
@@ -461,12 +493,20 @@ static int rocm_xio_counters_show(struct seq_file *m, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(rocm_xio_counters);
 
+static int rocm_xio_objects_show(struct seq_file *m, void *unused)
+{
+	rocm_xio_objects(m, m->private);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(rocm_xio_objects);
+
 /* A file of C, since those of Rust do not keep the module while they are open. */
 struct dentry *rocm_xio_debugfs_create(const char *name, void *xio)
 {
 	struct dentry *dir = debugfs_create_dir(name, NULL);
 
 	debugfs_create_file("counters", 0400, dir, xio, &rocm_xio_counters_fops);
+	debugfs_create_file("objects", 0400, dir, xio, &rocm_xio_objects_fops);
 	return dir;
 }
 

@@ -16,6 +16,7 @@ struct dma_resv;
 struct file;
 struct io_uring_cmd;
 struct mm_struct;
+struct mutex;
 struct page;
 struct pci_dev;
 struct seq_file;
@@ -34,6 +35,7 @@ bool rocm_xio_unsafe_direct(void);
 u32 rocm_xio_max_client_mb(void);
 u32 rocm_xio_max_user_mb(void);
 u32 rocm_xio_max_client_queues(void);
+u32 rocm_xio_command_timeout_s(void);
 bool rocm_xio_has_driver_override(struct device *dev);
 u32 rocm_xio_pci_domain(struct pci_dev *pdev);
 u8 rocm_xio_pci_bus(struct pci_dev *pdev);
@@ -61,6 +63,7 @@ pgprot_t rocm_xio_pgprot_uncached(pgprot_t prot);
 unsigned long rocm_xio_msecs_to_jiffies(unsigned int ms);
 bool rocm_xio_account_pinned(struct mm_struct *mm, u64 pages);
 void rocm_xio_unaccount_pinned(struct mm_struct *mm, u64 pages);
+int rocm_xio_lock_killable(struct mutex *lock);
 bool rocm_xio_signal_pending(void);
 bool rocm_xio_put_off_task_work(void);
 void rocm_xio_resume_task_work(void);
@@ -78,8 +81,12 @@ void rocm_xio_set_master(struct device *dev, bool on);
 bool rocm_xio_has_memory_bar(struct pci_dev *pdev, int bar);
 struct dentry *rocm_xio_debugfs_create(const char *name, void *xio);
 void rocm_xio_debugfs_remove(struct dentry *dir);
+void rocm_xio_trace_submit(u32 device, u16 qid, u64 client, const u8 *sqe);
+void rocm_xio_trace_complete(u32 device, u64 client, const u8 *cqe, u64 us);
+void rocm_xio_trace_state(u32 device, u32 state, u32 reset, u32 resets);
 
 /* Written in Rust. */
 void rocm_xio_counters(struct seq_file *m, void *xio);
+void rocm_xio_objects(struct seq_file *m, void *xio);
 
 #endif

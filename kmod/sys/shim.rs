@@ -12,6 +12,10 @@ extern "C" {
     pub(super) fn rocm_xio_max_client_mb() -> u32;
     pub(super) fn rocm_xio_max_user_mb() -> u32;
     pub(super) fn rocm_xio_max_client_queues() -> u32;
+    pub(super) fn rocm_xio_command_timeout_s() -> u32;
+    pub(super) fn rocm_xio_trace_submit(device: u32, qid: u16, client: u64, sqe: *const u8);
+    pub(super) fn rocm_xio_trace_complete(device: u32, client: u64, cqe: *const u8, us: u64);
+    pub(super) fn rocm_xio_trace_state(device: u32, state: u32, reset: u32, resets: u32);
     pub(super) fn rocm_xio_has_driver_override(dev: *mut bindings::device) -> bool;
     pub(super) fn rocm_xio_pci_domain(pdev: *mut bindings::pci_dev) -> u32;
     pub(super) fn rocm_xio_pci_bus(pdev: *mut bindings::pci_dev) -> u8;
@@ -56,6 +60,7 @@ extern "C" {
     pub(super) fn rocm_xio_msecs_to_jiffies(ms: ffi::c_uint) -> ffi::c_ulong;
     pub(super) fn rocm_xio_account_pinned(mm: *mut bindings::mm_struct, pages: u64) -> bool;
     pub(super) fn rocm_xio_unaccount_pinned(mm: *mut bindings::mm_struct, pages: u64);
+    pub(super) fn rocm_xio_lock_killable(lock: *mut bindings::mutex) -> ffi::c_int;
     pub(super) fn rocm_xio_signal_pending() -> bool;
     pub(super) fn rocm_xio_put_off_task_work() -> bool;
     pub(super) fn rocm_xio_resume_task_work();

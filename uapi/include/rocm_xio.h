@@ -62,6 +62,12 @@ extern "C" {
 /* Feature: the controller has a memory buffer; @cmb says what for. */
 #define XIO_FEATURE_CMB 0x200ULL
 
+/*
+ * Feature: what happens to the controller is told, by &struct xio_get_state, poll and an
+ * eventfd.
+ */
+#define XIO_FEATURE_STATE 0x400ULL
+
 /* The device has no IOMMU in front of it: it can reach all of memory. */
 #define XIO_IOMMU_NONE 0U
 
@@ -196,6 +202,54 @@ extern "C" {
 
 /* Bit in @status of &struct xio_kv_entry: the same command would fail again (DNR). */
 #define XIO_KV_STATUS_DNR 16384U
+
+/* State: commands are served. */
+#define XIO_STATE_LIVE 0U
+
+/* State: the controller is being reset, or suspended; it is going to be live again. */
+#define XIO_STATE_STOPPED 1U
+
+/*
+ * State: the controller failed, and could not be brought up again. An administrator can reset
+ * the device, or unbind and bind it.
+ */
+#define XIO_STATE_FAILED 2U
+
+/* Last reset: there was none. */
+#define XIO_RESET_NONE 0U
+
+/* Last reset: a command was not answered in time. */
+#define XIO_RESET_TIMEOUT 1U
+
+/*
+ * Last reset: completions of the admin queue belonged to no command, since a client rang its
+ * doorbell or the controller is at fault.
+ */
+#define XIO_RESET_OUT_OF_STEP 2U
+
+/* Last reset: the controller stated that it failed (CSTS.CFS), or stopped by itself. */
+#define XIO_RESET_FATAL 3U
+
+/* Last reset: the device did not answer at all. */
+#define XIO_RESET_ABSENT 4U
+
+/*
+ * Last reset: by the system, such as a function reset, suspend and resume, or recovery from a
+ * PCI error.
+ */
+#define XIO_RESET_SYSTEM 5U
+
+/*
+ * Last reset: to make the controller forget what a user's direct queues may have left in it,
+ * before another user has some. Nobody has anything on it then.
+ */
+#define XIO_RESET_USER 6U
+
+/*
+ * Wanted of &struct xio_get_state: @eventfd is to be signalled from now on whenever the state
+ * changes.
+ */
+#define XIO_STATE_SET_EVENTFD 1U
 
 /* No eventfd for a queue. */
 #define XIO_NO_EVENTFD (-1)
@@ -665,6 +719,38 @@ struct xio_kv_submit {
 
 /* Request with &struct xio_kv_submit. */
 #define XIO_IOC_KV_SUBMIT _IOWR(XIO_IOC_TYPE, 0x09, struct xio_kv_submit)
+
+/**
+ * struct xio_get_state - How the controller is, and how often it was reset. With a reset all
+ *   queues and buffers of all clients are gone, and their mappings: a client can make new ones
+ *   once the state is %XIO_STATE_LIVE.
+ * @size: Size of this structure.
+ * @flags: In: %XIO_STATE_SET_EVENTFD or 0.
+ * @eventfd: In: with %XIO_STATE_SET_EVENTFD, an eventfd, or %XIO_NO_EVENTFD for none any more.
+ * @state: Out: %XIO_STATE_*.
+ * @resets: Out: resets since the device was bound.
+ * @reset: Out: %XIO_RESET_*: why it was last reset.
+ * @reserved: Must be zero.
+ *
+ * Each change of the state makes the file ready for poll (``POLLPRI``) until this is asked, and
+ * signals the eventfd. When the device is gone for good the file polls ``POLLERR`` and
+ * ``POLLHUP``, and requests give %ENODEV.
+ *
+ * Errors: %EINVAL (size, flags, reserved), %E2BIG, %EFAULT, %EBADF (eventfd), %ENOMEM, %ENODEV
+ * (the device is gone for good).
+ */
+struct xio_get_state {
+	__u32 size;
+	__u32 flags;
+	__s32 eventfd;
+	__u32 state;
+	__u32 resets;
+	__u32 reset;
+	__u32 reserved[6];
+};
+
+/* Request with &struct xio_get_state. */
+#define XIO_IOC_GET_STATE _IOWR(XIO_IOC_TYPE, 0x0a, struct xio_get_state)
 
 /**
  * struct xio_page - What a command needs to point at a page of a buffer and at what follows.

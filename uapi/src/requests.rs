@@ -39,6 +39,8 @@ constants! {
     FEATURE_QUEUE_IN_BUFFER: u64 = 1 << 8;
     /// Feature: the controller has a memory buffer; `cmb` says what for.
     FEATURE_CMB: u64 = 1 << 9;
+    /// Feature: what happens to the controller is told, by `xio_get_state`, poll and an eventfd.
+    FEATURE_STATE: u64 = 1 << 10;
 
     /// The device has no IOMMU in front of it: it can reach all of memory.
     IOMMU_NONE: u32 = 0;
@@ -133,6 +135,34 @@ constants! {
 
     /// Bit in `status` of `xio_kv_entry`: the same command would fail again (DNR).
     KV_STATUS_DNR: u32 = 1 << 14;
+
+    /// State: commands are served.
+    STATE_LIVE: u32 = 0;
+    /// State: the controller is being reset, or suspended; it is going to be live again.
+    STATE_STOPPED: u32 = 1;
+    /// State: the controller failed, and could not be brought up again. An administrator can reset the device, or
+    /// unbind and bind it.
+    STATE_FAILED: u32 = 2;
+
+    /// Last reset: there was none.
+    RESET_NONE: u32 = 0;
+    /// Last reset: a command was not answered in time.
+    RESET_TIMEOUT: u32 = 1;
+    /// Last reset: completions of the admin queue belonged to no command, since a client rang its doorbell or the
+    /// controller is at fault.
+    RESET_OUT_OF_STEP: u32 = 2;
+    /// Last reset: the controller stated that it failed (CSTS.CFS), or stopped by itself.
+    RESET_FATAL: u32 = 3;
+    /// Last reset: the device did not answer at all.
+    RESET_ABSENT: u32 = 4;
+    /// Last reset: by the system, such as a function reset, suspend and resume, or recovery from a PCI error.
+    RESET_SYSTEM: u32 = 5;
+    /// Last reset: to make the controller forget what a user's direct queues may have left in it, before another user
+    /// has some. Nobody has anything on it then.
+    RESET_USER: u32 = 6;
+
+    /// Wanted of `xio_get_state`: `eventfd` is to be signalled from now on whenever the state changes.
+    STATE_SET_EVENTFD: u32 = 1 << 0;
 
     /// No eventfd for a queue.
     NO_EVENTFD: i32 = -1;
@@ -528,6 +558,31 @@ structures! {
         done: u32,
         /// Must be zero.
         reserved: [u32; 5],
+    }
+
+    /// How the controller is, and how often it was reset. With a reset all queues and buffers of all clients are gone, and their
+    /// mappings: a client can make new ones once the state is `STATE_LIVE`.
+    ///
+    /// Each change of the state makes the file ready for poll (`POLLPRI`) until this is asked, and signals the eventfd. When the
+    /// device is gone for good the file polls `POLLERR` and `POLLHUP`, and requests give `ENODEV`.
+    ///
+    /// Errors: `EINVAL` (size, flags, reserved), `E2BIG`, `EFAULT`, `EBADF` (eventfd), `ENOMEM`, `ENODEV` (the device is gone for
+    /// good).
+    struct GetState = "xio_get_state", request GET_STATE = 0x0a {
+        /// Size of this structure.
+        size: u32,
+        /// In: `STATE_SET_EVENTFD` or 0.
+        flags: u32,
+        /// In: with `STATE_SET_EVENTFD`, an eventfd, or `NO_EVENTFD` for none any more.
+        eventfd: i32,
+        /// Out: `STATE_*`.
+        state: u32,
+        /// Out: resets since the device was bound.
+        resets: u32,
+        /// Out: `RESET_*`: why it was last reset.
+        reset: u32,
+        /// Must be zero.
+        reserved: [u32; 6],
     }
 
     /// What a command needs to point at a page of a buffer and at what follows.

@@ -74,6 +74,9 @@ impl Cap {
     /// Bit of `css`: no I/O command set.
     pub const CSS_ADMIN_ONLY: u64 = 1 << 7;
 
+    /// Bit of `crms`: ready with media, for which [`Crto`] states a limit.
+    pub const CRMS_WITH_MEDIA: u64 = 1 << 0;
+
     /// Deepest queue in entries, 2 to 65536. (A controller that states 0 breaks the specification,
     /// which wants 1 at least; it gets 2.)
     pub const fn max_queue_entries(self) -> u32 {
@@ -103,6 +106,23 @@ impl Cap {
     /// Where the doorbells are.
     pub const fn doorbells(self) -> Doorbells {
         Doorbells { dstrd: self.dstrd() as u8 }
+    }
+}
+
+register! {
+    /// Controller Ready Timeouts (Base, Figure "Offset 68h: CRTO").
+    Crto(u32) {
+        /// Controller Ready With Media Timeout in units of 500 ms.
+        crwmt, with_crwmt: 0, 16;
+        /// Controller Ready Independent of Media Timeout in units of 500 ms.
+        crimt, with_crimt: 16, 16;
+    }
+}
+
+impl Crto {
+    /// Time to become ready with media, in milliseconds.
+    pub const fn with_media_ms(self) -> u64 {
+        self.crwmt() as u64 * 500
     }
 }
 
