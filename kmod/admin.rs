@@ -5,7 +5,10 @@ use crate::{
     error::AdminError,
     interrupt::Interrupts,
     registers::Registers,
-    sys::dma::{Access, DmaDevice, DmaMemory},
+    sys::{
+        dma::{Access, DmaDevice, DmaMemory},
+        params,
+    },
 };
 use kernel::{
     prelude::*,
@@ -20,8 +23,6 @@ use nvme_kv::{
 use zerocopy::{FromBytes, IntoBytes};
 
 const ENTRIES: u32 = 32;
-/// Longest wait for a command. Controllers answer in microseconds; a limit this long spares a loaded machine.
-const TIMEOUT_MS: i64 = 20_000;
 /// Without an interrupt the queue is looked at so often.
 const POLL_MS: u32 = 10;
 
@@ -104,7 +105,8 @@ impl Admin {
 
     fn wait(&mut self, regs: &Registers, interrupts: &Interrupts) -> Result<Cqe, AdminError> {
         let start = Instant::<Monotonic>::now();
-        while start.elapsed().as_millis() < TIMEOUT_MS {
+        let limit = params::command_timeout_ms();
+        while start.elapsed().as_millis() < limit {
             if let Some(cqe) = self.reap(regs)? {
                 if cqe.sqid.get() == 0 && cqe.cid.get() == self.cid {
                     return Ok(cqe);

@@ -167,6 +167,7 @@ impl Xio {
             Some(AdminError::OutOfStep) => ("its admin queue is out of step", xio_uapi::RESET_OUT_OF_STEP),
             Some(AdminError::Gone) if hw.regs.status().is_absent() => ("it is absent", xio_uapi::RESET_ABSENT),
             Some(AdminError::Gone) => ("it failed or stopped", xio_uapi::RESET_FATAL),
+            Some(AdminError::Status(_)) => ("it refused to delete a queue", xio_uapi::RESET_REFUSED),
             _ => ("a command was not answered", xio_uapi::RESET_TIMEOUT),
         };
         // A client can have this happen over and over.
@@ -178,6 +179,7 @@ impl Xio {
         hw.stop();
         crate::submit::complete_uring(hw);
         self.answered.notify_all();
+        hw.reset = reset;
         hw.start_again(reset);
         self.tell(hw);
     }
@@ -349,20 +351,25 @@ impl Hw {
 
     /// Runs an admin command.
     pub(crate) fn run(&mut self, command: Command) -> Result<u32, AdminError> {
-        if self.state != State::Live {
-            return Err(AdminError::Gone);
-        }
+        self.check_live()?;
         let result = self.admin.run(&self.regs, &self.interrupts, command);
         self.note_lost(result)
     }
 
     /// Runs Identify and returns a copy of its data.
     pub(crate) fn identify(&mut self, what: Identify) -> Result<KVec<u8>, AdminError> {
-        if self.state != State::Live {
-            return Err(AdminError::Gone);
-        }
+        self.check_live()?;
         let result = self.admin.identify(&self.regs, &self.interrupts, what);
         self.note_lost(result)
+    }
+
+    /// Whether a command makes sense.
+    fn check_live(&self) -> Result<(), AdminError> {
+        match (self.state, self.lost) {
+            (State::Live, None) => Ok(()),
+            (_, Some(e)) => Err(e),
+            _ => Err(AdminError::Gone),
+        }
     }
 
     fn note_lost<T>(&mut self, result: Result<T, AdminError>) -> Result<T, AdminError> {

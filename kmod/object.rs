@@ -252,7 +252,7 @@ impl Hw {
                 Ok(_) => e,
                 // A completion queue is left behind: only a reset ends it.
                 Err(left) => {
-                    self.lost = Some(left);
+                    self.lost.get_or_insert(left);
                     e
                 }
             })

@@ -97,7 +97,7 @@ TRACE_EVENT(rocm_xio_state,
 		  __print_symbolic(__entry->state, { 0, "live" }, { 1, "stopped" }, { 2, "failed" }),
 		  __print_symbolic(__entry->reset, { 0, "none" }, { 1, "timeout" },
 				   { 2, "out-of-step" }, { 3, "fatal" }, { 4, "absent" },
-				   { 5, "system" }, { 6, "user" }),
+				   { 5, "system" }, { 6, "user" }, { 7, "refused" }),
 		  __entry->resets)
 );
 

@@ -245,6 +245,9 @@ extern "C" {
  */
 #define XIO_RESET_USER 6U
 
+/* Last reset: the controller refused to delete a queue. */
+#define XIO_RESET_REFUSED 7U
+
 /*
  * Wanted of &struct xio_get_state: @eventfd is to be signalled from now on whenever the state
  * changes.
@@ -729,7 +732,7 @@ struct xio_kv_submit {
  * @eventfd: In: with %XIO_STATE_SET_EVENTFD, an eventfd, or %XIO_NO_EVENTFD for none any more.
  * @state: Out: %XIO_STATE_*.
  * @resets: Out: resets since the device was bound.
- * @reset: Out: %XIO_RESET_*: why it was last reset.
+ * @reset: Out: %XIO_RESET_*: why it was last reset, or failed.
  * @reserved: Must be zero.
  *
  * Each change of the state makes the file ready for poll (``POLLPRI``) until this is asked, and

@@ -160,6 +160,8 @@ constants! {
     /// Last reset: to make the controller forget what a user's direct queues may have left in it, before another user
     /// has some. Nobody has anything on it then.
     RESET_USER: u32 = 6;
+    /// Last reset: the controller refused to delete a queue.
+    RESET_REFUSED: u32 = 7;
 
     /// Wanted of `xio_get_state`: `eventfd` is to be signalled from now on whenever the state changes.
     STATE_SET_EVENTFD: u32 = 1 << 0;
@@ -579,7 +581,7 @@ structures! {
         state: u32,
         /// Out: resets since the device was bound.
         resets: u32,
-        /// Out: `RESET_*`: why it was last reset.
+        /// Out: `RESET_*`: why it was last reset, or failed.
         reset: u32,
         /// Must be zero.
         reserved: [u32; 6],

@@ -34,6 +34,16 @@ pub fn restart(report: &mut Report, index: usize) -> Result<()> {
     ask(report, &format!("restart {index}")).map(drop)
 }
 
+/// Makes controller `index` misbehave by these rules of `xio-target`, with `;` between them.
+pub fn faults(report: &mut Report, index: usize, rules: &str) -> Result<()> {
+    ask(report, &format!("faults {index} {rules}")).map(drop)
+}
+
+/// Lets it behave again.
+pub fn no_faults(report: &mut Report, index: usize) -> Result<()> {
+    ask(report, &format!("faults {index}")).map(drop)
+}
+
 /// A command for QEMU, in JSON; `@SOCKET<N>@` in it stands for controller N's socket. Gives the reply.
 pub fn qmp(report: &mut Report, command: &str) -> Result<String> {
     ask(report, &format!("qmp {command}"))

@@ -5,13 +5,14 @@
 
 use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use nvme_kv::{kv::Command, ring, Cqe, Sqe, Status};
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use xio_uapi::{BufferAlloc, BufferFree, GetInfo, KvEntry, QueueCreate, QueueDestroy, Request};
+use xio_uapi::{BufferAlloc, BufferFree, GetInfo, GetState, KvEntry, QueueCreate, QueueDestroy, Request};
 use zerocopy::FromZeros;
 
 /// An open device node.
@@ -41,6 +42,20 @@ impl Node {
     pub fn info(&self) -> Result<GetInfo, Errno> {
         let mut info = sized::<GetInfo>();
         self.request(&mut info).map(|()| info)
+    }
+
+    /// GET_STATE, with an eventfd to signal or a negative number for none.
+    pub fn state(&self, eventfd: i32) -> Result<GetState, Errno> {
+        let flags = if eventfd < 0 { 0 } else { xio_uapi::STATE_SET_EVENTFD };
+        let mut state = GetState { flags, eventfd, ..sized() };
+        self.request(&mut state).map(|()| state)
+    }
+
+    /// What poll says of the file, after at most so long.
+    pub fn poll(&self, ms: u16) -> Result<PollFlags> {
+        let mut all = [PollFd::new(self.0.as_fd(), PollFlags::POLLPRI)];
+        nix::poll::poll(&mut all, ms).context("poll")?;
+        Ok(all[0].revents().unwrap_or(PollFlags::empty()))
     }
 
     /// QUEUE_CREATE.

@@ -4,6 +4,7 @@
 //! A guest test writes `host: ACTION` on its report line and reads one line back, `done …` or `failed …`:
 //! * `kill N`, `stop N`, `cont N`: signals to controller N;
 //! * `restart N`: kills controller N and starts it anew on the same socket;
+//! * `faults N RULE;RULE…`: makes controller N misbehave by these rules; without any, behave again;
 //! * `qmp JSON`: a command for QEMU, in which `@SOCKET<N>@` stands for controller N's socket.
 
 use crate::setup::Setup;
@@ -76,11 +77,17 @@ impl Controllers {
         self.dir.join(format!("s{index}"))
     }
 
+    fn control(&self, index: usize) -> PathBuf {
+        self.dir.join(format!("c{index}"))
+    }
+
     fn spawn(&self, index: usize, options: &[String], log: &Path) -> Result<Child> {
         let output = OpenOptions::new().create(true).append(true).open(log)?;
         dying_with_us(&self.program)
             .args(["serve", "--socket"])
             .arg(self.socket(index))
+            .arg("--control")
+            .arg(self.control(index))
             .args(options)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -130,6 +137,10 @@ impl Controllers {
         if action == "qmp" {
             return self.qmp(argument);
         }
+        if action == "faults" {
+            let (index, rules) = argument.split_once(' ').unwrap_or((argument, ""));
+            return self.faults(index.parse().context("not the number of a controller")?, rules);
+        }
         let index: usize = argument.parse().context("not the number of a controller")?;
         let controller = self.list.get_mut(index).context("no such controller")?;
         let pid = Pid::from_raw(i32::try_from(controller.child.id())?);
@@ -144,12 +155,28 @@ impl Controllers {
         }
         if action == "restart" {
             let (options, log) = (controller.options.clone(), controller.log.clone());
-            if self.socket(index).exists() {
-                fs::remove_file(self.socket(index))?;
+            for socket in [self.socket(index), self.control(index)].iter().filter(|socket| socket.exists()) {
+                fs::remove_file(socket)?;
             }
             self.list[index].child = self.spawn(index, &options, &log)?;
             self.list[index].expected_to_die = false;
             self.wait_until_listening(index)?;
+        }
+        Ok(String::new())
+    }
+
+    fn faults(&self, index: usize, rules: &str) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        command.args(["ctl", "--control"]).arg(self.control(index)).arg("faults");
+        if rules.is_empty() {
+            command.arg("clear");
+        } else {
+            command.args(["set", "0"]);
+            command.args(rules.split(';').flat_map(|rule| ["--rule", rule.trim()]));
+        }
+        let output = command.output().context("running xio-target ctl")?;
+        if !output.status.success() {
+            bail!("xio-target ctl: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::new())
     }

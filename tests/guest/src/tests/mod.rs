@@ -28,6 +28,7 @@ mod claim;
 mod cmb;
 mod direct;
 mod fakegpu;
+mod faults;
 mod gpu;
 mod interop;
 mod kv;
@@ -56,6 +57,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("demo", demo::run),
     ("direct", direct::run),
     ("fakegpu", fakegpu::run),
+    ("faults", faults::run),
     ("gpu", gpu::run),
     ("interop", interop::run),
     ("kv", kv::run),
@@ -80,6 +82,7 @@ const CLIENTS: &[&[(&str, Client)]] = &[
     bench::CLIENTS,
     cmb::CLIENTS,
     direct::CLIENTS,
+    faults::CLIENTS,
     gpu::CLIENTS,
     interop::CLIENTS,
     kv::CLIENTS,
