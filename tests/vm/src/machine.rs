@@ -45,6 +45,7 @@ pub struct Machine {
     pub(crate) fake_gpu: bool,
     pub(crate) peers: bool,
     pub(crate) private: bool,
+    pub(crate) root_port: bool,
 }
 
 impl Default for Machine {
@@ -74,6 +75,7 @@ impl Machine {
             fake_gpu: false,
             peers: true,
             private: false,
+            root_port: false,
         }
     }
 
@@ -124,6 +126,13 @@ impl Machine {
     #[must_use]
     pub fn nvme_disk(mut self) -> Self {
         self.nvme_disk = true;
+        self
+    }
+
+    /// Puts each controller behind a root port `rpN`, where it can be unplugged, and errors of the bus be told.
+    #[must_use]
+    pub fn root_ports(mut self) -> Self {
+        self.root_port = true;
         self
     }
 
@@ -246,6 +255,11 @@ impl Machine {
             arguments.push("-device".to_owned());
             let place = if self.one_slot {
                 format!(r#""addr":"0x8.{index}","multifunction":true,"#)
+            } else if self.root_port {
+                let port = format!("-device pcie-root-port,id=rp{index},chassis={index},slot={index} -device");
+                arguments.pop();
+                arguments.extend(words(&port));
+                format!(r#""bus":"rp{index}","#)
             } else {
                 String::new()
             };

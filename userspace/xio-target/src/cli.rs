@@ -153,7 +153,7 @@ pub(crate) struct Serve {
     /// File that describes namespaces and controllers; nothing else but -v can be given with it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "control", "data", "rados", "serial", "namespaces",
           "capacity", "max_value", "max_key", "max_keys", "read_only", "max_queue_entries", "max_queues", "dstrd",
-          "mdts", "contiguous_queues", "cmb", "idle_cpu", "css", "fault"])]
+          "mdts", "contiguous_queues", "cmb", "msi", "idle_cpu", "css", "fault"])]
     pub(crate) config: Option<PathBuf>,
     /// Unix socket for `xio-target ctl`.
     #[arg(long, value_name = "PATH")]
@@ -193,6 +193,9 @@ pub(crate) struct Serve {
     /// Controller Memory Buffer, a multiple of 2M; 0 for none. Queues, lists and values may be in it.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
     cmb: u64,
+    /// Interrupts by MSI instead of MSI-X.
+    #[arg(long)]
+    msi: bool,
     /// Namespaces, all alike.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
     namespaces: u16,
@@ -248,6 +251,7 @@ impl Serve {
             mdts: self.mdts,
             contiguous_queues: self.contiguous_queues,
             cmb: self.cmb,
+            msi: self.msi,
             idle_cpu: self.idle_cpu,
             namespaces: vec![namespace; self.namespaces.into()],
             css: match self.css {

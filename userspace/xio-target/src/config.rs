@@ -63,6 +63,8 @@ pub struct Config {
     /// Bytes of the Controller Memory Buffer, a multiple of 2 MiB; 0 for none. A controller has it only where it is
     /// plugged in such a way that a host can reach it.
     pub cmb: u64,
+    /// Interrupts by MSI, of which there are 32 at most, instead of MSI-X.
+    pub msi: bool,
     /// Percent of a processor core that looking for commands may cost while there are none, 1 to 100. Where the controller
     /// has a thread of its own, that naps accordingly.
     pub idle_cpu: u8,
@@ -84,6 +86,7 @@ impl Default for Config {
             namespaces: vec![NamespaceConfig::default()],
             css: CommandSets::default(),
             cmb: 0,
+            msi: false,
             idle_cpu: 2,
         }
     }
@@ -158,7 +161,10 @@ impl NamespaceConfig {
 impl Config {
     /// Interrupt vectors: one for each queue pair and the admin queue, 64 at most.
     pub fn vectors(&self) -> u16 {
-        self.max_queues.saturating_add(1).min(MAX_VECTORS)
+        let wanted = self.max_queues.saturating_add(1).min(MAX_VECTORS);
+        // MSI tells their number as a power of two.
+        let most = 1u16.checked_shl(wanted.ilog2()).map_or(wanted, |power| power.min(32));
+        if self.msi { most } else { wanted }
     }
 
     /// Where the doorbells are.

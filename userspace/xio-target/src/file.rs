@@ -88,6 +88,7 @@ pub(crate) struct ControllerTable {
     contiguous_queues: Option<bool>,
     #[serde(default, deserialize_with = "bytes")]
     cmb: Option<u64>,
+    msi: Option<bool>,
     idle_cpu: Option<u8>,
     /// Script by which it misbehaves.
     pub(crate) faults: Option<PathBuf>,
@@ -167,6 +168,7 @@ impl ControllerTable {
             mdts: self.mdts.unwrap_or(default.mdts),
             contiguous_queues: self.contiguous_queues.unwrap_or(default.contiguous_queues),
             cmb: self.cmb.unwrap_or(0),
+            msi: self.msi.unwrap_or(default.msi),
             idle_cpu: self.idle_cpu.unwrap_or(default.idle_cpu),
             namespaces,
             css: default.css,

@@ -52,6 +52,8 @@ pub(super) struct Device {
     bar: Arc<Bar>,
     cmb: Option<Arc<CmbMemory>>,
     space: ConfigSpace,
+    /// Index of the interrupts that the function has.
+    irq: u32,
     /// The registers as they were when the client last accessed them.
     registers: [u8; REGISTERS],
     /// The client has said which version it speaks.
@@ -68,7 +70,8 @@ impl Device {
         let (dma, vectors) = (Arc::new(DmaTable::default()), Arc::new(Vectors::new(config.vectors())));
         let cmb = (config.cmb > 0).then(|| CmbMemory::new(config.cmb).map(Arc::new)).transpose()?;
         let cmb_len = cmb.as_ref().map_or(0, |cmb| cmb.bar_len() as u64);
-        let space = ConfigSpace::new(bar.layout, cmb_len, config.vectors());
+        let space = ConfigSpace::new(bar.layout, cmb_len, config.vectors(), config.msi);
+        let irq = if config.msi { wire::IRQ_MSI } else { wire::IRQ_MSIX };
         let host = Host { memory: dma.clone(), doorbells: bar.clone(), interrupts: vectors.clone() };
         let mut stores = stores.into_iter();
         let open = |_, namespace: &NamespaceConfig| {
@@ -79,7 +82,7 @@ impl Device {
             controller = controller.with_cmb(cmb.clone());
         }
         let (poller, registers) = (Poller::start(controller)?, [0; REGISTERS]);
-        Ok(Self { poller, dma, vectors, bar, cmb, space, registers, negotiated: false })
+        Ok(Self { poller, dma, vectors, bar, cmb, space, irq, registers, negotiated: false })
     }
 
     /// A client has come.
@@ -253,7 +256,7 @@ impl Device {
     fn irq_info(&self, payload: &[u8]) -> Result<Reply, Errno> {
         let (asked, _): (wire::IrqInfo, _) = parse(payload)?;
         let (flags, count) = match asked.index {
-            wire::IRQ_MSIX => (wire::IrqInfo::EVENTFD | wire::IrqInfo::NORESIZE, self.vectors.count()),
+            index if index == self.irq => (wire::IrqInfo::EVENTFD | wire::IrqInfo::NORESIZE, self.vectors.count()),
             wire::IRQ_ERROR | wire::IRQ_REQUEST => (wire::IrqInfo::EVENTFD | wire::IrqInfo::NORESIZE, 1),
             index if index < wire::IRQS => (0, 0),
             _ => return Err(Errno::EINVAL),
@@ -265,7 +268,7 @@ impl Device {
         let (set, _): (wire::SetIrqs, _) = parse(payload)?;
         log::debug!("{set:x?}, {} files", fds.len());
         let count = match set.index {
-            wire::IRQ_MSIX => self.vectors.count(),
+            index if index == self.irq => self.vectors.count(),
             wire::IRQ_ERROR | wire::IRQ_REQUEST => 1,
             _ => return Err(Errno::EINVAL),
         };
@@ -276,7 +279,7 @@ impl Device {
         }
         match set.flags & !wire::SetIrqs::ACTION_TRIGGER {
             // These two are never raised: the host learns of fatal errors from CSTS.
-            _ if set.index != wire::IRQ_MSIX => {}
+            _ if set.index != self.irq => {}
             wire::SetIrqs::DATA_NONE if set.count == 0 => self.vectors.disconnect(false),
             wire::SetIrqs::DATA_NONE => {
                 vectors.for_each(|vector| crate::host::Interrupts::raise(&*self.vectors, vector as u16))

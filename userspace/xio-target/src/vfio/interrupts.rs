@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MSI-X vectors: an eventfd each, which the client turns into a message.
+//! MSI-X or MSI vectors: an eventfd each, which the client turns into a message.
 
 use crate::host::Interrupts;
 use nix::errno::Errno;

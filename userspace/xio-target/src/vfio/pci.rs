@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI configuration space: an NVMe function with power management, PCI Express and MSI-X capabilities.
+//! PCI configuration space: an NVMe function with power management, PCI Express and MSI-X or MSI capabilities.
 
 use super::bar::Layout;
 
@@ -19,6 +19,7 @@ mod at {
     pub(super) const EXPRESS: usize = 0x40;
     /// Device Control of the PCI Express capability.
     pub(super) const DEVICE_CONTROL: usize = EXPRESS + 8;
+    /// MSI-X, or MSI.
     pub(super) const MSIX: usize = 0x80;
     pub(super) const POWER: usize = 0x90;
 }
@@ -51,6 +52,10 @@ const DEVICE_CONTROL_BITS: u16 = 0x78ff;
 const FUNCTION_RESET: u8 = 1 << 7;
 /// MSI-X Message Control: enable and function mask.
 const MSIX_BITS: u16 = 0xc000;
+/// MSI Message Control: 64-bit addresses, and the number of messages as a power of two in the bits from 1 on; the host writes
+/// how many it uses, and whether any.
+const MSI_64: u16 = 1 << 7;
+const MSI_BITS: u16 = 0x71;
 /// Power Management Capabilities: version 3.
 const POWER_CAPABILITIES: u16 = 3;
 /// Power Management Control: no soft reset from D3hot to D0; and the power state, which is writable.
@@ -66,12 +71,13 @@ pub(super) struct ConfigSpace {
     /// Bytes of BAR 2, a power of two, or 0.
     bar2: u64,
     vectors: u16,
+    msi: bool,
 }
 
 impl ConfigSpace {
-    pub(super) fn new(layout: Layout, bar2: u64, vectors: u16) -> Self {
+    pub(super) fn new(layout: Layout, bar2: u64, vectors: u16, msi: bool) -> Self {
         let zeros = || Box::new([0; SIZE]);
-        let mut space = Self { bytes: zeros(), writable: zeros(), layout, bar2, vectors };
+        let mut space = Self { bytes: zeros(), writable: zeros(), layout, bar2, vectors, msi };
         space.reset();
         space
     }
@@ -97,7 +103,11 @@ impl ConfigSpace {
             self.allow(at::BAR2, &(!(self.bar2 - 1)).to_le_bytes());
         }
         self.express();
-        self.msix();
+        if self.msi {
+            self.msi();
+        } else {
+            self.msix();
+        }
         self.power();
     }
 
@@ -109,6 +119,16 @@ impl ConfigSpace {
         self.allow(at::DEVICE_CONTROL, &DEVICE_CONTROL_BITS.to_le_bytes());
         self.set(e + 0xc, &LINK_CAPABILITIES.to_le_bytes());
         self.set(e + 0x12, &LINK_STATUS.to_le_bytes());
+    }
+
+    fn msi(&mut self) {
+        let m = at::MSIX;
+        self.set(m, &[0x05, at::POWER as u8]);
+        self.set(m + 2, &(MSI_64 | (self.vectors.ilog2() as u16) << 1).to_le_bytes());
+        self.allow(m + 2, &MSI_BITS.to_le_bytes());
+        // Address, whose lowest bits are zero, and data.
+        self.allow(m + 4, &(!3u64).to_le_bytes());
+        self.allow(m + 12, &[0xff, 0xff]);
     }
 
     fn msix(&mut self) {
@@ -174,7 +194,7 @@ mod tests {
 
     fn space() -> ConfigSpace {
         let config = Config::default();
-        ConfigSpace::new(Layout::new(&config), 4 << 20, config.vectors())
+        ConfigSpace::new(Layout::new(&config), 4 << 20, config.vectors(), config.msi)
     }
 
     fn read<const N: usize>(space: &ConfigSpace, offset: usize) -> [u8; N] {
@@ -206,6 +226,15 @@ mod tests {
         assert_eq!(ids, [0x10, 0x11, 0x01]);
         assert_eq!(u32::from_le_bytes(read(&s, at::MSIX + 4)), 0x2000);
         assert_eq!(u16::from_le_bytes(read(&s, at::MSIX + 2)), 31);
+    }
+
+    #[test]
+    fn messages_without_a_table() {
+        let config = Config { msi: true, max_queues: 20, ..Config::default() };
+        let mut s = ConfigSpace::new(Layout::new(&config), 0, config.vectors(), config.msi);
+        assert_eq!((read(&s, at::MSIX), config.vectors()), ([0x05, at::POWER as u8, 0x88, 0], 16));
+        assert!(!s.write(at::MSIX + 2, &[0xff; 12]));
+        assert_eq!(read(&s, at::MSIX + 2), [0xf9, 0, 0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     }
 
     #[test]

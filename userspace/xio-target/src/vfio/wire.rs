@@ -153,6 +153,8 @@ pub(super) const REGION_CONFIG: u32 = 7;
 pub(super) const IRQS: u32 = 5;
 /// MSI-X.
 pub(super) const IRQ_MSIX: u32 = 2;
+/// MSI.
+pub(super) const IRQ_MSI: u32 = 1;
 /// Unrecoverable error.
 pub(super) const IRQ_ERROR: u32 = 3;
 /// Request to let go of the device.
