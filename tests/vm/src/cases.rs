@@ -53,6 +53,7 @@ pub const CASES: &[Case] = &[
     case("smoke-intel", "smoke,iommu", || Machine::new().iommu(Iommu::Intel).nvme_disk()),
     case("smoke-amd", "smoke,iommu", || Machine::new().iommu(Iommu::Amd).nvme_disk()),
     case("smoke-virtio", "smoke,iommu", || Machine::new().iommu(Iommu::Virtio).nvme_disk()),
+    case("bind", "bind", || Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&[]).timeout(300)),
     case("claim", "claim", || {
         Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&["--css", "nvm"]).controller(&[])
     }),

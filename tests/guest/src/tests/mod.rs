@@ -24,6 +24,7 @@
 
 pub mod abi;
 pub mod bench;
+mod bind;
 mod claim;
 mod cmb;
 mod direct;
@@ -51,6 +52,7 @@ type Group = fn(&mut Report, &[&str]);
 /// All groups by name.
 const GROUPS: &[(&str, Group)] = &[
     ("abi", abi::run),
+    ("bind", bind::run),
     ("claim", claim::run),
     ("cmb", cmb::run),
     ("demo", demo::run),
@@ -78,6 +80,7 @@ const GROUPS: &[(&str, Group)] = &[
 const CLIENTS: &[&[(&str, Client)]] = &[
     abi::CLIENTS,
     bench::CLIENTS,
+    bind::CLIENTS,
     cmb::CLIENTS,
     direct::CLIENTS,
     gpu::CLIENTS,

@@ -64,7 +64,7 @@ impl Binder<'_> {
         }
         self.need_root()?;
         // Kept until it is done, so that nobody mounts the disk meanwhile.
-        let _claims = self.claim(&function)?;
+        let claims = self.claim(&function)?;
         let before = function.driver_override()?;
         let messages = Messages::listen(&self.system.path("/dev/kmsg"));
         let switched = self.switch(&function, driver.as_deref());
@@ -72,6 +72,8 @@ impl Binder<'_> {
             return Ok(format!("{address}: {OURS} has it now, as {}\n", our_node(&function)?));
         };
         let messages = said(messages, address);
+        // What is open of the disk that went would have it come back under another name.
+        drop(claims);
         let after = self.restore(&function, before, driver);
         Err(Error::Refused { address, driver: OURS, source, messages, after })
     }

@@ -82,12 +82,15 @@ impl Kernel {
                 format!("boot a kernel of that series (Debian's backports: linux-image-amd64 {SERIES})"),
             ));
         }
-        self.judge_config(findings);
+        self.judge_config(module_is_loaded, findings);
         self.judge_checks(findings);
     }
 
-    fn judge_config(&self, findings: &mut Vec<Finding>) {
+    fn judge_config(&self, module_is_loaded: bool, findings: &mut Vec<Finding>) {
         let Some(file) = &self.config_file else {
+            if module_is_loaded {
+                return;
+            }
             let what = "the kernel's configuration is not known: neither /proc/config.gz nor a file config-* in /boot";
             findings.push(Finding::note("config", what, format!("it needs {}=y", NEEDED.join("=y, "))));
             return;
