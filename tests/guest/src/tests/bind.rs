@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `xio bind`, `xio unbind` and `xio doctor`. The machine has QEMU's NVMe disk, and after it a Key Value controller.
+//! Group `bind-paths`: two controllers that lead to the same disk.
 
 use crate::kernel::{self, NODE, NODE_LIMIT};
 use crate::report::Report;
@@ -127,6 +128,22 @@ pub fn run(report: &mut Report, _: &[&str]) {
         drop(node);
         command::run(&["xio", "bind", &kv()?])?.expect_success().map(drop)
     });
+    report.case("a_controller_that_vfio_lends_out_is_named", |_| {
+        kernel::modprobe("vfio-pci")?;
+        let address = kv()?;
+        command::run(&["xio", "unbind", &address])?.expect_success()?;
+        pci::override_driver(&address, "vfio-pci")?;
+        pci::unbind(&address)?;
+        pci::bind(&address, "vfio-pci")?;
+        let group = std::fs::read_link(pci::path(&address).join("iommu_group"))?;
+        let group = format!("/dev/vfio/{}", group.file_name().context("no group")?.to_string_lossy());
+        fs::wait_for_file(&group, NODE_LIMIT)?;
+        let open = File::options().read(true).write(true).open(&group)?;
+        let refused = command::run(&["xio", "bind", &address])?.expect_code(8)?.stderr;
+        ensure!(refused.contains(&format!("{group} is open in init (process 1)")), "{refused}");
+        drop(open);
+        command::run(&["xio", "bind", &address])?.expect_success().map(drop)
+    });
     report.case("without_nvme_a_controller_is_left_without_driver", |_| {
         kernel::rmmod("nvme").context("rmmod nvme")?;
         let given = command::run(&["xio", "unbind", &kv()?])?.expect_success()?.text();
@@ -134,6 +151,54 @@ pub fn run(report: &mut Report, _: &[&str]) {
         ensure!(doctor(9)?.contains("whether it is for Key Value is not known"), "doctor");
         Ok(())
     });
+}
+
+/// A disk with two controllers: in use by either, it is refused by both.
+pub fn run_paths(report: &mut Report, _: &[&str]) {
+    report.case("both_paths_lead_to_the_disk", |_| {
+        kernel::modprobe("nvme")?;
+        kernel::insmod(kernel::MODULE, "claim=override").context("insmod")?;
+        fs::wait_for_file(DISK, NODE_LIMIT)?;
+        fs::wait_for("both paths", NODE_LIMIT, || Ok(paths_of_disk()? == 2))
+    });
+    report.case("a_disk_in_use_is_refused_by_each_path", |_| {
+        for node in [DISK, "/dev/ng0n1"] {
+            let open = File::open(node)?;
+            for address in pci::nvme_functions()? {
+                let refused = command::run(&["xio", "bind", &address])?.expect_code(8)?.stderr;
+                ensure!(refused.contains(&format!("{node} is open in init (process 1)")), "{refused}");
+            }
+            drop(open);
+        }
+        ensure!(paths_of_disk()? == 2, "a path is gone");
+        Ok(())
+    });
+    report.case("a_path_that_nobody_uses_goes_back", |report| {
+        for address in pci::nvme_functions()? {
+            let refused = command::run(&["xio", "bind", &address])?.expect_code(6)?.stderr;
+            report.note(&refused);
+            fs::wait_for("both paths", NODE_LIMIT, || Ok(paths_of_disk()? == 2))?;
+        }
+        let found = doctor(9)?;
+        report.note(&found);
+        ensure!(found.matches("no Key Value controller, with nvme").count() == 2, "{found}");
+        Ok(())
+    });
+}
+
+/// How many controllers lead to the disk.
+fn paths_of_disk() -> Result<usize> {
+    let mut count = 0;
+    for address in pci::nvme_functions()? {
+        let folder = pci::path(&address).join("nvme");
+        for controller in std::fs::read_dir(folder).into_iter().flatten() {
+            for entry in std::fs::read_dir(controller?.path())? {
+                let name = entry?.file_name().to_string_lossy().into_owned();
+                count += usize::from(name.starts_with("nvme0c") && name.ends_with("n1"));
+            }
+        }
+    }
+    Ok(count)
 }
 
 /// All that the disk is refused for.

@@ -53,6 +53,7 @@ type Group = fn(&mut Report, &[&str]);
 const GROUPS: &[(&str, Group)] = &[
     ("abi", abi::run),
     ("bind", bind::run),
+    ("bind-paths", bind::run_paths),
     ("claim", claim::run),
     ("cmb", cmb::run),
     ("demo", demo::run),

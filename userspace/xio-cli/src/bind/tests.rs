@@ -210,6 +210,13 @@ fn programs_with_a_node_open_are_named() {
 }
 
 #[test]
+fn names_of_others_do_not_reach_the_terminal_as_they_are() {
+    let tree = machine();
+    tree.process(20, "\x1b[2Jx", 1, "").link("proc/20/fd/3", "/dev/nvme0n1");
+    refused(&tree, "/dev/nvme0n1 is open in ?[2Jx (process 20)");
+}
+
+#[test]
 fn what_this_program_has_open_is_no_use() {
     let tree = machine();
     tree.link(&format!("proc/{OWN}/fd/3"), "/dev/nvme0n1");

@@ -17,7 +17,9 @@ pub struct Use {
 
 impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.remedy)
+        // Names of programs and folders are their owners' choice, and terminals obey control characters.
+        let plain = |c: char| if c.is_control() { '?' } else { c };
+        write!(f, "{}: {}", self.what.chars().map(plain).collect::<String>(), self.remedy)
     }
 }
 
