@@ -25,6 +25,8 @@
 pub mod abi;
 pub mod bench;
 mod bind;
+mod bind_disk;
+mod bind_paths;
 mod claim;
 mod cmb;
 mod direct;
@@ -53,7 +55,7 @@ type Group = fn(&mut Report, &[&str]);
 const GROUPS: &[(&str, Group)] = &[
     ("abi", abi::run),
     ("bind", bind::run),
-    ("bind-paths", bind::run_paths),
+    ("bind-paths", bind_paths::run),
     ("claim", claim::run),
     ("cmb", cmb::run),
     ("demo", demo::run),
@@ -81,7 +83,7 @@ const GROUPS: &[(&str, Group)] = &[
 const CLIENTS: &[&[(&str, Client)]] = &[
     abi::CLIENTS,
     bench::CLIENTS,
-    bind::CLIENTS,
+    bind_disk::CLIENTS,
     cmb::CLIENTS,
     direct::CLIENTS,
     gpu::CLIENTS,
