@@ -72,6 +72,16 @@ pub fn refusals(report: &mut Report) {
         is_refused(&format!("{PARTITION} is behind a loop device"))?;
         command::run(&["losetup", "-d", "/dev/loop0"])?.expect_success().map(drop)
     });
+    report.case("a_member_of_an_array_is_refused", |_| {
+        let numbers = fs::read("/sys/class/block/nvme0n1p1/dev")?;
+        fs::write("/sys/module/md_mod/parameters/new_array", "md_test")?;
+        let array = "/sys/class/block/md_test/md";
+        fs::write(format!("{array}/metadata_version"), "external:test")?;
+        fs::write(format!("{array}/level"), "raid1")?;
+        fs::write(format!("{array}/new_dev"), &numbers)?;
+        is_refused(&format!("{PARTITION} is part of RAID md_test raid1"))?;
+        fs::write(format!("{array}/array_state"), "clear")
+    });
     report.case("a_physical_volume_is_refused", |_| {
         let disk = File::options().write(true).open(PARTITION)?;
         disk.write_all_at(b"LABELONE", 512)?;

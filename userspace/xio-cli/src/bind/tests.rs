@@ -180,7 +180,7 @@ fn arrays_are_named() {
     let tree = machine();
     let array = holder(&tree, "md127");
     tree.file(&format!("{array}/md/level"), "raid1\n");
-    refused(&tree, "/dev/nvme0n1p1 is part of RAID md127 (raid1)");
+    refused(&tree, "/dev/nvme0n1p1 is part of RAID md127 raid1: take it out");
     let tree = machine();
     tree.folder(&format!("{NVME_DISK}/bcache"));
     refused(&tree, "/dev/nvme0n1 is part of a bcache");

@@ -89,7 +89,7 @@ fn held(system: &System, nodes: &[Node]) -> Result<Vec<Use>> {
 fn holder(system: &System, name: &str) -> Result<(String, &'static str)> {
     let read = |file: &str| system.read(format!("/sys/class/block/{name}/{file}"));
     if let Some(level) = read("md/level")? {
-        return Ok((format!("RAID {name} ({level})"), "take it out of the array, or stop the array"));
+        return Ok((format!("RAID {name} {level}"), "take it out of the array, or stop the array"));
     }
     let Some(map) = read("dm/name")? else { return Ok((name.to_owned(), "stop that device")) };
     let kind = read("dm/uuid")?.unwrap_or_default();

@@ -183,6 +183,33 @@ fn what_does_not_confine_is_said_with_what_to_do() {
 }
 
 #[test]
+fn memory_for_peers_and_bridges_are_told() {
+    let tree = machine();
+    load(&tree);
+    ours(&tree);
+    tree.file(&format!("{}/p2pmem/size", Tree::device(KV)), "4194304\n");
+    says(&tree, &["ok       p2pdma      0000:00:03.0: 4.0 MiB of its memory buffer for other devices"]);
+    // A function behind a bridge that does not keep devices apart, with another there.
+    let below = "sys/devices/pci0000:00/0000:00:1c.0/0000:01:00.0";
+    tree.link("sys/bus/pci/devices/0000:01:00.0", &format!("../../../../{below}"));
+    tree.file(&format!("{below}/class"), "0x010802\n").link(&format!("{below}/driver"), "../x/rocm_xio");
+    tree.link("sys/bus/pci/devices/0000:00:1c.0", "../../../../sys/devices/pci0000:00/0000:00:1c.0");
+    tree.file("sys/devices/pci0000:00/0000:00:1c.0/config", vec![0; 4096]);
+    tree.link(&format!("{below}/iommu_group"), "../x/9").file("sys/kernel/iommu_groups/9/type", "DMA\n");
+    tree.folder("sys/kernel/iommu_groups/9/devices/0000:01:00.1");
+    says(
+        &tree,
+        &[
+            "0000:01:00.0: shares IOMMU group 9 with 0000:01:00.1",
+            "below a bridge with Access Control Services (here one has none, or they are off)",
+        ],
+    );
+    let json = serde_json::to_value(examine(&tree.system()).unwrap()).unwrap();
+    let bridge = &json["functions"][1]["bridges"][0];
+    assert_eq!((&bridge["address"], &bridge["acs"]), (&"0000:00:1c.0".into(), &"absent".into()));
+}
+
+#[test]
 fn unsafe_parameters_and_missing_nodes_are_told() {
     let tree = machine();
     load(&tree);

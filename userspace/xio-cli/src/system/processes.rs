@@ -47,22 +47,28 @@ impl<'a> Processes<'a> {
                 let folder = format!("/proc/{id}/task/{thread}");
                 // A process that has ended and is not waited for has none.
                 let Some(namespace) = self.system.link(format!("{folder}/ns/mnt"))? else { continue };
-                if !seen.insert(namespace) {
+                if seen.contains(&namespace) {
                     continue;
                 }
+                // One that ended just now can not tell; others in its namespace can.
+                let Some(infos) = self.mounts_of(&folder)? else { continue };
+                seen.insert(namespace);
                 let seen_by = if index == 0 { None } else { Some(self.describe(*id)?) };
-                let of = |info| Mount { info, seen_by: seen_by.clone() };
-                mounts.extend(self.mounts_of(&folder)?.into_iter().map(of));
+                mounts.extend(infos.into_iter().map(|info| Mount { info, seen_by: seen_by.clone() }));
             }
         }
         Ok(mounts)
     }
 
-    fn mounts_of(&self, folder: &str) -> Result<Vec<MountInfo>> {
+    fn mounts_of(&self, folder: &str) -> Result<Option<Vec<MountInfo>>> {
         let path = format!("{folder}/mountinfo");
+        let text = match self.system.read(&path) {
+            Err(error) if error.source.kind() == io::ErrorKind::InvalidInput => None,
+            read => read?,
+        };
         // The parser takes text, and names of folders may be anything.
-        let text = self.system.read(&path)?.unwrap_or_default();
-        MountInfos::from_buf_read(text.as_bytes()).map(|infos| infos.0).map_err(|error| Unreadable {
+        let parsed = text.map(|text| MountInfos::from_buf_read(text.as_bytes()).map(|infos| infos.0));
+        parsed.transpose().map_err(|error| Unreadable {
             path: self.system.path(path),
             source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
         })
