@@ -18,7 +18,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         Ok(())
     });
     report.case("doctor_tells_the_disk_from_the_controller", |report| {
-        ["romfs", "loop", "md-mod"].into_iter().try_for_each(kernel::modprobe)?;
+        ["romfs", "loop", "md-mod", "dm-mod"].into_iter().try_for_each(kernel::modprobe)?;
         kernel::insmod(kernel::MODULE, "claim=override").context("insmod")?;
         // The first, and so number 0.
         pci::override_driver(&kv()?, "none")?;

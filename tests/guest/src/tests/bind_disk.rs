@@ -2,6 +2,7 @@
 //! The disk of the group `bind`, in every use that it is refused for.
 
 use crate::kernel::NODE_LIMIT;
+use crate::mapper::Mapped;
 use crate::report::Report;
 use crate::session::{self, Client, Session};
 use crate::tests::bind::disk as address;
@@ -17,6 +18,7 @@ pub const PARTITION: &str = "/dev/nvme0n1p1";
 const FOLDER: &str = "/tmp/mounted";
 /// Where the partition begins, and the file system in it.
 const PARTITION_AT: u64 = 1 << 20;
+const PARTITION_SECTORS: u32 = 32768;
 const DATA_AT: u64 = 32 << 20;
 const DATA_LEN: usize = 1 << 20;
 
@@ -71,6 +73,20 @@ pub fn refusals(report: &mut Report) {
         command::run(&["losetup", "/dev/loop0", PARTITION])?.expect_success()?;
         is_refused(&format!("{PARTITION} is behind a loop device"))?;
         command::run(&["losetup", "-d", "/dev/loop0"])?.expect_success().map(drop)
+    });
+    report.case("a_volume_and_what_is_on_it_are_named", |_| {
+        let numbers = fs::read("/sys/class/block/nvme0n1p1/dev")?;
+        for (uuid, what) in [
+            ("LVM-test", "the LVM volume group-data"),
+            ("CRYPT-LUKS2-test", "the encrypted volume group-data"),
+        ] {
+            let volume = Mapped::new("group-data", uuid, &numbers, PARTITION_SECTORS.into())?;
+            fs::wait_for_file("/dev/dm-0", NODE_LIMIT)?;
+            is_refused(&format!("{PARTITION} is part of {what}"))?;
+            is_mounted_and("/dev/dm-0", || is_refused(&format!("/dev/dm-0 is mounted at {FOLDER}")))?;
+            volume.remove()?;
+        }
+        Ok(())
     });
     report.case("a_member_of_an_array_is_refused", |_| {
         let numbers = fs::read("/sys/class/block/nvme0n1p1/dev")?;
@@ -140,7 +156,7 @@ fn partition_table() -> [u8; 66] {
     let mut table = [0; 66];
     table[4] = 0x83;
     table[8..12].copy_from_slice(&((PARTITION_AT / 512) as u32).to_le_bytes());
-    table[12..16].copy_from_slice(&32768u32.to_le_bytes());
+    table[12..16].copy_from_slice(&PARTITION_SECTORS.to_le_bytes());
     table[64..].copy_from_slice(&[0x55, 0xaa]);
     table
 }
