@@ -5,7 +5,7 @@
 //! * [`report`]: test cases and their reports; [`host`]: asking the host for something
 //! * [`kernel`]: modules, messages; [`pci`]: functions and drivers; [`fs`]: files and waiting
 //! * [`user`]: being an ordinary user; [`command`]: running programs; [`session`]: parts of tests as processes
-//! * [`raw`]: the device node as it is; [`fakegpu`]: a driver that shares its memory
+//! * [`mapper`]: mapped devices; [`raw`]: the device node as it is; [`fakegpu`]: a driver that shares its memory
 //! * [`tests`]: the tests themselves, [`demo`]: the demonstration, [`shell`]: the prompt
 //!
 //! Command line: `xio.test=GROUP[,ARG…]` or `xio.shell`; `xio.modules=NAME[,NAME…]` are loaded before.
@@ -16,6 +16,7 @@ mod fakegpu;
 mod fs;
 mod host;
 mod kernel;
+mod mapper;
 mod memory;
 mod passthrough;
 mod pci;

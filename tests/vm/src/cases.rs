@@ -47,12 +47,30 @@ pub fn demo() -> Machine {
     Machine::new().iommu(Iommu::Intel).controller(&options).kernel_image("/data/vmlinuz").timeout(300)
 }
 
+/// Two controllers of QEMU's that lead to the same empty disk.
+fn two_paths() -> Machine {
+    Machine::new().iommu(Iommu::Intel).qemu(&[
+        "-blockdev",
+        "driver=null-co,node-name=shared,size=16777216,read-zeroes=on",
+        "-device",
+        "nvme-subsys,id=subsystem,nqn=shared",
+        "-device",
+        "nvme,id=first,serial=shared,subsys=subsystem",
+        "-device",
+        "nvme,id=second,serial=shared,subsys=subsystem",
+        "-device",
+        "nvme-ns,drive=shared,bus=first,shared=on",
+    ])
+}
+
 /// All cases, in the order in which they run.
 pub const CASES: &[Case] = &[
     case("smoke", "smoke", || Machine::new().nvme_disk()),
     case("smoke-intel", "smoke,iommu", || Machine::new().iommu(Iommu::Intel).nvme_disk()),
     case("smoke-amd", "smoke,iommu", || Machine::new().iommu(Iommu::Amd).nvme_disk()),
     case("smoke-virtio", "smoke,iommu", || Machine::new().iommu(Iommu::Virtio).nvme_disk()),
+    case("bind", "bind", || Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&[]).timeout(300)),
+    case("bind-paths", "bind-paths", two_paths),
     case("claim", "claim", || {
         Machine::new().iommu(Iommu::Intel).nvme_disk().controller(&["--css", "nvm"]).controller(&[])
     }),

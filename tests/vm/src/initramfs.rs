@@ -11,7 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Kernel modules that the guest can load by name; dependencies come along.
-const MODULES: &[&str] = &["nvme", "virtio-iommu", "vfio-pci", "vfio_iommu_type1", "pci-stub"];
+const MODULES: &[&str] = &[
+    "nvme",
+    "virtio-iommu",
+    "vfio-pci",
+    "vfio_iommu_type1",
+    "pci-stub",
+    "loop",
+    "romfs",
+    "md-mod",
+    "dm-mod",
+];
 
 const FOLDERS: &[&str] = &["bin", "dev", "etc", "lib", "lib/modules", "proc", "sys", "tmp", "data"];
 

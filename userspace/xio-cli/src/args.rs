@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line.
 
+use crate::system::Address;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,20 @@ const KEYS: &str = "Keys are 1 to 16 bytes: text as it is, or bytes as 0x and he
 const MANIFEST: &str = "A manifest has a JSON object a line: {\"key\": TEXT} or {\"key_hex\": DIGITS}; \"file\", relative to the \
      manifest's folder, with \"offset\" and \"length\" in bytes; \"digest\": \"sha256:HEX\", checked; \"meta\": an object that \
      comes back untouched in --results json.";
+
+const BIND: &str = "The controller is taken from the driver that has it, and reset. If the module refuses it, since it is none for Key \
+     Value, it goes back to that driver.\n\nRefused, with the name of what uses it, is a disk that is mounted (or swap, or \
+     part of LVM, RAID, btrfs, ZFS or a mapped device, or exported), or a controller with a node that a program has open. There \
+     is no option to do it anyway. Needs root.\n\nExit codes: 0 done, or the module had it; 6 no NVMe controller, or none for Key \
+     Value; 7 not root; 8 no such function, in use, or the module is not loaded.";
+
+const UNBIND: &str =
+    "Refused while a program has its node open. Without the nvme driver it is left without any. Needs \
+     root.\n\nExit codes: 0 done; 7 not root; 8 no such function, not with the module, or in use.";
+
+const DOCTOR: &str = "Each line is ok, a note (something that not everybody needs) or a PROBLEM, with what to do about it. No \
+     controller is touched. Run as the user who will use the controller; root sees more of the bridges above it.\n\nExit \
+     codes: 0 no problem, 9 problems were found.";
 
 /// NVMe Key Value storage without a file system: controllers of the rocm_xio module, and values by key.
 #[derive(Debug, Parser)]
@@ -116,6 +131,27 @@ pub enum Command {
         /// Controller, as for --device
         #[arg(value_name = "DEV", value_parser = device, conflicts_with_all = ["device", "loopback"])]
         controller: Option<PathBuf>,
+        /// Format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Give an NVMe controller to the module, for Key Value
+    #[command(after_help = BIND)]
+    Bind {
+        /// Its PCI address, as lspci shows it; without a domain, 0000 is meant
+        #[arg(value_name = "PCI-ADDRESS")]
+        address: Address,
+    },
+    /// Give a controller of the module back to the kernel's nvme driver
+    #[command(after_help = UNBIND)]
+    Unbind {
+        /// Its PCI address, as for bind
+        #[arg(value_name = "PCI-ADDRESS")]
+        address: Address,
+    },
+    /// Look at kernel, module, controllers, rights and GPUs, and say what keeps them from being used
+    #[command(after_help = DOCTOR)]
+    Doctor {
         /// Format
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,

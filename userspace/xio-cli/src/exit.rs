@@ -21,6 +21,8 @@ pub const UNSUPPORTED: u8 = 6;
 pub const PERMISSION: u8 = 7;
 /// Something is wrong with the device.
 pub const DEVICE: u8 = 8;
+/// `xio doctor` found problems.
+pub const PROBLEMS: u8 = 9;
 /// As a shell shows the end by SIGPIPE.
 pub const PIPE: u8 = 141;
 
@@ -38,6 +40,7 @@ pub const TABLE: &[(u8, &str)] = &[
     (UNSUPPORTED, "the controller, the module or the path does not support it"),
     (PERMISSION, "no permission, or direct queues are refused (--path direct)"),
     (DEVICE, "no device or namespace, in use, gone, or no answer in time"),
+    (PROBLEMS, "xio doctor found problems"),
     (PIPE, "whoever read the output went away"),
 ];
 
@@ -56,6 +59,12 @@ pub enum Failure {
     /// The library says so.
     #[error(transparent)]
     Xio(#[from] xio::Error),
+    /// A controller is not given to another driver.
+    #[error(transparent)]
+    Bind(#[from] crate::bind::Error),
+    /// A file of the kernel can not be read.
+    #[error(transparent)]
+    System(#[from] crate::system::Unreadable),
     /// Said already, on standard error or by what was printed.
     #[error("exit code {0}")]
     Told(u8),
@@ -116,10 +125,11 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Self::Xio(error) => of_library(error),
+            Self::Bind(error) => error.code(),
             Self::Told(code) => *code,
             Self::InputTooLarge { .. } | Self::Manifest { .. } => USAGE,
             Self::Output { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => PIPE,
-            Self::Input { .. } | Self::Output { .. } | Self::SelfTest(_) => OTHER,
+            Self::System(_) | Self::Input { .. } | Self::Output { .. } | Self::SelfTest(_) => OTHER,
         }
     }
 }

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bind;
 mod devices;
+mod doctor;
 mod exit;
 mod gpu;
 mod input;
@@ -18,6 +20,7 @@ mod output;
 mod progress;
 mod runner;
 mod selftest;
+mod system;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -42,6 +45,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::List { output } => devices::list(&args.global, *output),
         Command::Info { controller, output } => devices::info(&args.global, controller.as_ref(), *output),
+        Command::Bind { address } => bind::bind(*address),
+        Command::Unbind { address } => bind::unbind(*address),
+        Command::Doctor { output } => doctor::run(*output),
         Command::Gpu { output, command } => gpu::run(&args.global, command.as_ref(), *output),
         Command::Kv { command } => kv::run(&args.global, command),
     }

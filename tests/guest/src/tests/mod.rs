@@ -24,6 +24,9 @@
 
 pub mod abi;
 pub mod bench;
+mod bind;
+mod bind_disk;
+mod bind_paths;
 mod claim;
 mod cmb;
 mod direct;
@@ -52,6 +55,8 @@ type Group = fn(&mut Report, &[&str]);
 /// All groups by name.
 const GROUPS: &[(&str, Group)] = &[
     ("abi", abi::run),
+    ("bind", bind::run),
+    ("bind-paths", bind_paths::run),
     ("claim", claim::run),
     ("cmb", cmb::run),
     ("demo", demo::run),
@@ -80,6 +85,7 @@ const GROUPS: &[(&str, Group)] = &[
 const CLIENTS: &[&[(&str, Client)]] = &[
     abi::CLIENTS,
     bench::CLIENTS,
+    bind_disk::CLIENTS,
     cmb::CLIENTS,
     direct::CLIENTS,
     faults::CLIENTS,
