@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `/dev/rocm-xioN`: what its file operations do.
 
-use crate::{client::Client, controller::Xio};
+use crate::{client::Client, controller::Xio, sys::lock};
 pub(crate) use crate::{
     ioctl::ioctl,
     mmap::{fault, mmap},
@@ -26,12 +26,23 @@ pub(crate) fn open(xio: Arc<Xio>) -> Result<KBox<Client>> {
     Ok(client)
 }
 
-/// A file is closed for the last time, and so has no mapping any more: everything that it made goes.
+/// A process that closes a file, or is killed, waits no longer for who waits for the controller.
+const PATIENCE_MS: u32 = 1000;
+
+/// A file is closed for the last time, and so has no mapping any more: everything that it made goes, at once or soon.
 pub(crate) fn release(client: KBox<Client>) {
     client.xio.clients.fetch_sub(1, Relaxed);
     client.xio.news.forget(client.id);
-    if let Some(hw) = client.xio.inner.lock().hw.as_mut() {
-        client.xio.destroy_all(hw, client.id);
+    let xio = &client.xio;
+    let inner = match lock::within(&xio.inner, PATIENCE_MS) {
+        Some(inner) => Some(inner),
+        None if xio.departed.lock().push(client.id, GFP_KERNEL).is_ok() => None,
+        None => Some(xio.inner.lock()),
+    };
+    let Some(mut inner) = inner else { return xio.clone().give_back_soon() };
+    if let Some(hw) = inner.hw.as_mut() {
+        xio.destroy_all(hw, client.id);
     }
-    client.xio.settle();
+    drop(inner);
+    xio.settle();
 }

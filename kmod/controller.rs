@@ -51,6 +51,9 @@ pub(crate) struct Xio {
     pub(crate) news: News,
     #[pin]
     pub(crate) aside: Mutex<Aside>,
+    /// Clients whose files were closed while the lock could not be had; taken below it.
+    #[pin]
+    pub(crate) departed: Mutex<KVec<u64>>,
     /// Open files.
     pub(crate) clients: Atomic<u32>,
     /// Number of the last client.
@@ -83,6 +86,7 @@ impl Xio {
                 watching <- new_delayed_work!("rocm_xio::watch"),
                 news <- News::new(),
                 aside <- new_mutex!(None),
+                departed <- new_mutex!(KVec::new()),
                 inner <- new_mutex!(Inner { hw: Some(hw) }),
                 clients: Atomic::new(0),
                 last_client: Atomic::new(0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Imported memory whose driver wants it back, or that its client is done with.
+//! Imported memory whose driver wants it back, or that its client is done with, and what clients left behind that could not wait.
 //!
 //! Drivers hold the lock of their dma-buf meanwhile, which is never taken below ours, so it is done by work items. The first needs
 //! our lock: nothing new is submitted, direct queues of the client are deleted, and with the last command that the kernel
@@ -30,6 +30,8 @@ impl WorkItem<0> for Xio {
         {
             let mut inner = this.inner.lock();
             if let Some(hw) = inner.hw.as_mut() {
+                let departed = core::mem::take(&mut *this.departed.lock());
+                departed.iter().for_each(|client| this.destroy_all(hw, *client));
                 this.give_back(hw);
                 submit::complete_uring(hw);
             }
@@ -47,7 +49,7 @@ impl WorkItem<1> for Xio {
 }
 
 impl Xio {
-    /// Gives memory back as soon as the lock can be had.
+    /// Gives memory back, and ends what departed clients made, as soon as the lock can be had.
     pub(crate) fn give_back_soon(self: Arc<Self>) {
         // One that waits already will see it.
         let _ = workqueue::system_unbound().enqueue::<_, 0>(self);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Locks whose waiters can be killed.
+//! Locks whose waiters can be killed, or wait for a time only.
 
 use super::shim;
 use kernel::{
@@ -9,6 +9,7 @@ use kernel::{
         lock::{mutex::MutexBackend, Guard},
         Mutex,
     },
+    time::{delay::fsleep, Delta},
 };
 
 /// Takes a mutex; `EINTR` when the caller is killed while it waits.
@@ -21,4 +22,15 @@ pub(crate) fn killable<T>(mutex: &Mutex<T>) -> Result<Guard<'_, T, MutexBackend>
         0 => Ok(unsafe { Guard::new(mutex, ()) }),
         _ => Err(EINTR),
     }
+}
+
+/// Takes a mutex; `None` when that takes longer.
+pub(crate) fn within<T>(mutex: &Mutex<T>, ms: u32) -> Option<Guard<'_, T, MutexBackend>> {
+    for _ in 0..ms {
+        if let Some(guard) = mutex.try_lock() {
+            return Some(guard);
+        }
+        fsleep(Delta::from_millis(1));
+    }
+    mutex.try_lock()
 }

@@ -38,6 +38,7 @@ mod kv;
 mod kv_command;
 mod kv_ways;
 pub mod life;
+mod lifecycle;
 mod mediated;
 mod nvme;
 mod peer;
@@ -70,6 +71,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("kv-two", kv::run_two),
     ("kv-ways", kv_ways::run),
     ("life", life::run),
+    ("lifecycle", lifecycle::run),
     ("mediated", mediated::run),
     ("mediated-small", mediated::run_small),
     ("nvme", nvme::run),
@@ -94,6 +96,7 @@ const CLIENTS: &[&[(&str, Client)]] = &[
     kv::CLIENTS,
     kv_ways::CLIENTS,
     life::CLIENTS,
+    lifecycle::CLIENTS,
     mediated::CLIENTS,
     nvme::CLIENTS,
     peer::CLIENTS,
