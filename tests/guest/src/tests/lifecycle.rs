@@ -41,6 +41,11 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
         kernel::load_rocm_xio("")?;
         allow_udmabuf()
     });
+    if arguments.contains(&"bus") {
+        report.case("bus_error_under_load", |report| under_load(report, 1, bus_error));
+        report.note(&kernel::messages().unwrap_or_default().iter().rev().take(60).rev().cloned().collect::<Vec<_>>().join("\n"));
+        return;
+    }
     report.case("killed_at_any_point", |report| killed(report, KILLS / part));
     report.case("forked_passed_on_and_inherited", |_| {
         session::run(&["lifecycle-fork"])?;
@@ -79,6 +84,8 @@ impl Random {
 }
 
 fn killed(report: &mut Report, kills: usize) -> Result<()> {
+    // The kernel's queue stays once it was used.
+    session::run(&["faults-work"])?;
     let before = counters("rocm-xio0")?["live_pages"];
     let start = Instant::now();
     let each = (kills / HERDS).to_string();
@@ -256,7 +263,7 @@ fn under_load(report: &mut Report, rounds: usize, what: fn(&mut Report) -> Resul
         what(report)
     });
     std::thread::sleep(Duration::from_millis(100));
-    fs::write(ENOUGH, "")?;
+    std::fs::write(ENOUGH, "")?;
     for client in clients {
         report.note(&client.line()?);
         client.end()?;
