@@ -6,6 +6,7 @@ use crate::backend::{Backend, BufferParts, QueueParts, Select};
 use crate::error::{Error, Result};
 use crate::mapping::{Doorbell, Region};
 use crate::queue::RawQueue;
+use crate::state::ControllerState;
 use nvme_kv::{Cqe, Sqe, PAGE_SIZE};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub fn bare(entries: u32) -> Result<(RawQueue, Bare)> {
     let (sq_doorbell, cq_doorbell) = (doorbell(0)?, doorbell(128)?);
     let parts =
         QueueParts { handle: 1, qid: QID, entries, sq: sq.clone(), cq: cq.clone(), sq_doorbell, cq_doorbell };
-    let raw = RawQueue::new(Arc::new(Nobody), parts);
+    let raw = RawQueue::new(Arc::new(Nobody), parts, 0);
     Ok((raw, Bare { sq, cq, doorbells, entries, head: 0, posted: 0 }))
 }
 
@@ -121,6 +122,14 @@ struct Nobody;
 impl Backend for Nobody {
     fn info(&self) -> Result<GetInfo> {
         Err(Error::Gone)
+    }
+
+    fn state(&self) -> Result<ControllerState> {
+        Err(Error::NoState)
+    }
+
+    fn set_state_event(&self, _event: Option<BorrowedFd<'_>>) -> Result<()> {
+        Err(Error::NoState)
     }
 
     fn namespace(&self, _which: Select) -> Result<Option<GetNamespace>> {

@@ -8,6 +8,7 @@ mod bare;
 mod buffer;
 mod driver;
 mod hooks;
+mod life;
 mod mediated;
 mod poller;
 
@@ -17,9 +18,11 @@ use crate::dmabuf::{sealed_memory, Exported, Import, QueuePart};
 use crate::error::{os, Error, Result};
 use crate::info::{Iommu, Unconfined};
 use crate::mapping::{Doorbell, Region};
+use crate::state::{ControllerState, Liveness};
 use arena::{Arena, DoorbellMemory, Mapped};
 use buffer::Allocation;
 use driver::{first, Driver};
+use life::Life;
 use mediated::{errno, LoopbackCalls, Mediated};
 use nvme_kv::admin::{CreateCq, CreateSq};
 use nvme_kv::{identify, Cqe, Sqe, PAGE_SIZE};
@@ -48,8 +51,15 @@ const MEDIATED_ENTRIES: u32 = 256;
 /// # Errors
 /// [`Error::Loopback`] when there can be no such controller, or none of Key Value.
 pub fn start(config: Config) -> Result<(Controller, Hooks)> {
-    let (loopback, hooks) = Loopback::new(config)?;
-    Ok((Controller::new(Arc::new(loopback), None), hooks))
+    let (backend, hooks) = backend(config)?;
+    Ok((Controller::new(backend, None), hooks))
+}
+
+/// The same, to be used as it is.
+pub(crate) fn backend(config: Config) -> Result<(Arc<dyn Backend>, Hooks)> {
+    let loopback = Arc::new(Loopback::new(config)?);
+    let hooks = Hooks::new(&loopback);
+    Ok((loopback, hooks))
 }
 
 /// # Invariants
@@ -74,19 +84,33 @@ struct Loopback {
 #[derive(Debug)]
 struct State {
     driver: Driver,
-    /// Queue memory by identifier, which is the handle: submission and completion queue.
-    queues: HashMap<u32, (Mapped, Mapped)>,
+    /// Queue memory by identifier, which is the handle.
+    queues: HashMap<u32, QueueMemory>,
     /// Identifier of the queue of mediated commands.
     mediated: Option<u32>,
     buffers: HashMap<u32, Arc<Allocation>>,
     last_buffer: u32,
     memory: u64,
-    /// The controller was reset since it did not delete a queue.
-    gone: bool,
+    life: Life,
+}
+
+/// Memory of a client's queue.
+#[derive(Debug)]
+struct QueueMemory {
+    sq: Mapped,
+    cq: Mapped,
+    /// The client's own mapping.
+    doorbells: Arc<Region>,
+}
+
+impl QueueMemory {
+    fn revoke(&self) {
+        [&self.sq.region, &self.cq.region, &self.doorbells].into_iter().for_each(|region| region.revoke());
+    }
 }
 
 impl Loopback {
-    fn new(config: Config) -> Result<(Self, Hooks)> {
+    fn new(config: Config) -> Result<Self> {
         let len = config.bar_len().next_multiple_of(PAGE_SIZE);
         let registers = sealed_memory(len)?;
         let bar = Arc::new(Region::of_file(&registers, 0, len, true, "mapping registers")?);
@@ -104,23 +128,30 @@ impl Loopback {
         let mut driver = Driver::start(shared.clone(), &arena)?;
         let info = describe(&mut driver, queues, &shared)?;
         let (queues, buffers) = (HashMap::new(), HashMap::new());
-        let state = State { driver, queues, mediated: None, buffers, last_buffer: 0, memory: 0, gone: false };
+        let life = Life::new();
+        let state = State { driver, queues, mediated: None, buffers, last_buffer: 0, memory: 0, life };
         let surroundings = Arc::default();
-        let hooks = Hooks::new(shared.clone(), Arc::clone(&surroundings));
         let (state, mediated) = (Mutex::new(state), Mutex::new(None));
         let _poller = poller;
-        let loopback =
-            Self { _poller, state, shared, events, arena, vectors, info, surroundings, registers, mediated };
-        Ok((loopback, hooks))
+        Ok(Self { _poller, state, shared, events, arena, vectors, info, surroundings, registers, mediated })
     }
 
     /// The state, unless the controller is gone.
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.gone {
+        if state.life.gone {
             return Err(Error::Gone);
         }
         Ok(state)
+    }
+
+    /// The state, unless the controller takes no commands.
+    fn live(&self, what: &'static str) -> Result<MutexGuard<'_, State>> {
+        let state = self.state()?;
+        match state.life.state.is_live() {
+            true => Ok(state),
+            false => Err(Self::not_served(&state.life, what)),
+        }
     }
 
     fn surroundings(&self) -> Surroundings {
@@ -147,15 +178,16 @@ impl Loopback {
     }
 
     /// Makes a buffer of memory.
-    fn add_buffer(&self, memory: Arc<Region>, writable: bool) -> Result<BufferParts> {
+    fn add_buffer(&self, memory: Arc<Region>, writable: bool, whose: Whose) -> Result<BufferParts> {
         self.admit()?;
-        let mut state = self.state()?;
+        let mut state = self.live("making a buffer")?;
         let len = memory.len() as u64;
         if state.memory + len > MAX_CLIENT_MEMORY {
             let (client, user, queues) = (MAX_CLIENT_MEMORY, MAX_CLIENT_MEMORY, self.info.max_queues);
             return Err(Error::Quota { what: "making a buffer", client, user, queues });
         }
-        let allocation = Allocation::new(&self.arena, memory.clone(), writable)?;
+        let ours = whose == Whose::Module;
+        let allocation = Allocation::new(&self.arena, memory.clone(), writable, ours)?;
         // As with the module: addresses are for those who may have direct queues.
         let known = self.surroundings() != Surroundings::Unconfined;
         let table = known.then(|| allocation.table()).transpose()?;
@@ -163,7 +195,8 @@ impl Loopback {
         state.last_buffer += 1;
         let handle = state.last_buffer;
         state.buffers.insert(handle, Arc::new(allocation));
-        Ok(BufferParts { handle, len: memory.len(), data: Some(memory), table, writable })
+        let imported = whose == Whose::Another;
+        Ok(BufferParts { handle, len: memory.len(), data: Some(memory), table, writable, imported })
     }
 
     /// Makes a queue pair in the controller; its identifier and memory.
@@ -195,10 +228,25 @@ impl Loopback {
         }
     }
 
-    fn doorbell(&self, at: usize) -> Result<Doorbell> {
-        let doorbell = Doorbell::new(self.shared.doorbells.clone(), at);
-        doorbell.ok_or_else(|| Error::Protocol(format!("no doorbell at {at}")))
+    /// A mapping of the registers for a client, which can be revoked.
+    fn map_registers(&self) -> Result<Arc<Region>> {
+        let len = self.shared.doorbells.len();
+        let mapped = Region::of_file(&self.registers, 0, len, true, "mapping doorbells")?;
+        Ok(Arc::new(mapped.revocable()))
     }
+}
+
+/// Whose memory a buffer is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whose {
+    Module,
+    Client,
+    Another,
+}
+
+fn doorbell(registers: &Arc<Region>, at: usize) -> Result<Doorbell> {
+    let doorbell = Doorbell::new(registers.clone(), at);
+    doorbell.ok_or_else(|| Error::Protocol(format!("no doorbell at {at}")))
 }
 
 /// What the module tells of a controller.
@@ -250,7 +298,13 @@ fn namespace(nsid: u32, id: &identify::KvNamespace) -> Result<uapi::GetNamespace
 
 impl Backend for Loopback {
     fn info(&self) -> Result<uapi::GetInfo> {
-        let mut info = self.state().map(|_| self.info)?;
+        // As the module: one that failed has nothing to tell but its state.
+        let state = self.state()?;
+        if state.life.state.liveness == Liveness::Failed {
+            return Err(Self::not_served(&state.life, "asking for the controller"));
+        }
+        drop(state);
+        let mut info = self.info;
         if self.surroundings() == Surroundings::Unconfined {
             (info.iommu, info.direct) = (uapi::IOMMU_NONE, uapi::DIRECT_REFUSED);
             info.queue_kinds = uapi::QUEUE_KIND_MEDIATED;
@@ -259,8 +313,19 @@ impl Backend for Loopback {
         Ok(info)
     }
 
+    fn state(&self) -> Result<ControllerState> {
+        self.state().map(|state| state.life.state)
+    }
+
+    fn set_state_event(&self, event: Option<BorrowedFd<'_>>) -> Result<()> {
+        let event = event.map(|event| event.try_clone_to_owned()).transpose();
+        let event = event.map_err(|e| Error::Os { what: "sharing an eventfd", source: e })?;
+        self.state()?.life.event = event;
+        Ok(())
+    }
+
     fn namespace(&self, which: Select) -> Result<Option<uapi::GetNamespace>> {
-        let driver = &mut self.state()?.driver;
+        let driver = &mut self.live("asking for a namespace")?.driver;
         let all = driver.namespaces()?;
         let nsid = match which {
             Select::Nsid(nsid) => all.into_iter().find(|n| *n == nsid),
@@ -274,7 +339,7 @@ impl Backend for Loopback {
             return Err(Error::NoCmb { what: "submission queues" });
         }
         self.admit_direct()?;
-        let mut state = self.state()?;
+        let mut state = self.live("making a queue")?;
         let vector = |qid| {
             let Some(event) = event else { return Ok(None) };
             let event = event.try_clone_to_owned();
@@ -284,27 +349,27 @@ impl Backend for Loopback {
         };
         let (handle, sq, cq) = self.add_queue(&mut state, entries, vector)?;
         let (doorbells, qid) = (state.driver.cap().doorbells(), handle as u16);
+        let registers = self.map_registers()?;
         let parts = QueueParts {
             handle,
             qid,
             entries,
             sq: sq.region.clone(),
             cq: cq.region.clone(),
-            sq_doorbell: self.doorbell(doorbells.sq_tail(qid))?,
-            cq_doorbell: self.doorbell(doorbells.cq_head(qid))?,
+            sq_doorbell: doorbell(&registers, doorbells.sq_tail(qid))?,
+            cq_doorbell: doorbell(&registers, doorbells.cq_head(qid))?,
         };
-        state.queues.insert(handle, (sq, cq));
+        state.queues.insert(handle, QueueMemory { sq, cq, doorbells: registers });
         Ok(parts)
     }
 
     fn destroy_queue(&self, handle: u32) -> Result<()> {
         let mut state = self.state()?;
-        let memory =
-            state.queues.remove(&handle).ok_or_else(|| os("deleting a queue", nix::Error::ENOENT))?;
+        // It may have gone with a reset.
+        let Some(memory) = state.queues.remove(&handle) else { return Ok(()) };
         if state.driver.delete_queue(handle as u16).is_err() {
-            // As the module does: then the controller touches nothing any more.
-            self.shared.reset();
-            state.gone = true;
+            // Then the controller touches nothing any more.
+            self.lose(&mut state);
         }
         self.events.remove(handle as u16);
         drop(memory);
@@ -316,17 +381,18 @@ impl Backend for Loopback {
             return Err(Error::NoCmb { what: "values" });
         }
         let len = usize::try_from(len).map_err(|_| os("allocating a buffer", nix::Error::EOVERFLOW))?;
-        self.add_buffer(Arc::new(Region::anonymous(len.next_multiple_of(PAGE_SIZE))?), true)
+        let memory = Region::anonymous(len.next_multiple_of(PAGE_SIZE))?.revocable();
+        self.add_buffer(Arc::new(memory), true, Whose::Module)
     }
 
     fn register_buffer(&self, memory: Arc<Region>, writable: bool) -> Result<BufferParts> {
-        self.add_buffer(memory, writable)
+        self.add_buffer(memory, writable, Whose::Client)
     }
 
     fn import_buffer(&self, dmabuf: BorrowedFd<'_>, import: &Import) -> Result<BufferParts> {
         let Import { offset, len, read_only, .. } = *import;
         let memory = Region::of_file(dmabuf, offset, len, !read_only, "mapping a dma-buf")?;
-        self.add_buffer(Arc::new(memory), !read_only)
+        self.add_buffer(Arc::new(memory), !read_only, Whose::Another)
     }
 
     /// Doorbells alone, as the file that they are in.
