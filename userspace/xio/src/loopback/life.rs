@@ -80,8 +80,7 @@ impl Loopback {
         for allocation in state.buffers.values().filter(|allocation| allocation.is_ours()) {
             allocation.data().revoke();
         }
-        let qids = state.queues.keys().chain(state.mediated.iter()).map(|qid| *qid as u16);
-        qids.for_each(|qid| self.events.end(qid));
+        state.queues.values().for_each(|queue| self.events.end(queue.qid));
         state.queues.clear();
         state.buffers.clear();
         (state.memory, state.mediated) = (0, None);

@@ -194,9 +194,9 @@ impl Loopback {
         let mut mediated = self.mediated.lock().unwrap_or_else(PoisonError::into_inner);
         if mediated.is_none() {
             let entries = self.info.mediated_depth + 1;
-            let (handle, sq, cq) = self.add_queue(&mut state, entries, |_| Ok(None))?;
-            state.mediated = Some(handle);
-            let (doorbells, qid) = (state.driver.cap().doorbells(), handle as u16);
+            let (qid, sq, cq) = self.add_queue(&mut state, entries, |_| Ok(None))?;
+            state.mediated = Some(qid);
+            let doorbells = state.driver.cap().doorbells();
             let registers = &self.shared.doorbells;
             let (tail, head) = (doorbells.sq_tail(qid), doorbells.cq_head(qid));
             let doorbells = (doorbell(registers, tail)?, doorbell(registers, head)?);

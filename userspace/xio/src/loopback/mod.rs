@@ -84,19 +84,27 @@ struct Loopback {
 #[derive(Debug)]
 struct State {
     driver: Driver,
-    /// Queue memory by identifier, which is the handle.
+    /// Queues by handle; no handle is used twice, whatever becomes of the queue.
     queues: HashMap<u32, QueueMemory>,
     /// Identifier of the queue of mediated commands.
-    mediated: Option<u32>,
+    mediated: Option<u16>,
     buffers: HashMap<u32, Arc<Allocation>>,
-    last_buffer: u32,
+    last_handle: u32,
     memory: u64,
     life: Life,
 }
 
-/// Memory of a client's queue.
+impl State {
+    fn next_handle(&mut self) -> u32 {
+        self.last_handle += 1;
+        self.last_handle
+    }
+}
+
+/// A client's queue and its memory.
 #[derive(Debug)]
 struct QueueMemory {
+    qid: u16,
     sq: Mapped,
     cq: Mapped,
     /// The client's own mapping.
@@ -129,7 +137,7 @@ impl Loopback {
         let info = describe(&mut driver, queues, &shared)?;
         let (queues, buffers) = (HashMap::new(), HashMap::new());
         let life = Life::new();
-        let state = State { driver, queues, mediated: None, buffers, last_buffer: 0, memory: 0, life };
+        let state = State { driver, queues, mediated: None, buffers, last_handle: 0, memory: 0, life };
         let surroundings = Arc::default();
         let (state, mediated) = (Mutex::new(state), Mutex::new(None));
         let _poller = poller;
@@ -192,8 +200,7 @@ impl Loopback {
         let known = self.surroundings() != Surroundings::Unconfined;
         let table = known.then(|| allocation.table()).transpose()?;
         state.memory += len;
-        state.last_buffer += 1;
-        let handle = state.last_buffer;
+        let handle = state.next_handle();
         state.buffers.insert(handle, Arc::new(allocation));
         let imported = whose == Whose::Another;
         Ok(BufferParts { handle, len: memory.len(), data: Some(memory), table, writable, imported })
@@ -205,10 +212,10 @@ impl Loopback {
         state: &mut State,
         entries: u32,
         vector: impl FnOnce(u16) -> Result<Option<u16>>,
-    ) -> Result<(u32, Mapped, Mapped)> {
-        let used = |qid: &u32| state.queues.contains_key(qid) || state.mediated == Some(*qid);
-        let handle = (1..=self.info.max_queues).find(|qid| !used(qid)).ok_or(Error::NoQueueLeft)?;
-        let qid = handle as u16;
+    ) -> Result<(u16, Mapped, Mapped)> {
+        let used = |qid: u16| state.queues.values().any(|q| q.qid == qid) || state.mediated == Some(qid);
+        let all = u16::try_from(self.info.max_queues).unwrap_or(u16::MAX);
+        let qid = (1..=all).find(|qid| !used(*qid)).ok_or(Error::NoQueueLeft)?;
         let bytes = |entry: usize| (entries as usize * entry).next_multiple_of(PAGE_SIZE);
         // As with the module, the controller can not write to submission queues.
         let sq = self.arena.contiguous(bytes(Sqe::SIZE), false)?;
@@ -217,7 +224,7 @@ impl Loopback {
         let create_cq = CreateCq { qid, entries, contiguous: true, base: first(&cq), vector };
         let create_sq = CreateSq { qid, entries, contiguous: true, base: first(&sq), priority: 0, cqid: qid };
         state.driver.create_queue(create_sq, create_cq).inspect_err(|_| self.events.remove(qid))?;
-        Ok((handle, sq, cq))
+        Ok((qid, sq, cq))
     }
 
     /// Vector of a queue; several share one when there are fewer.
@@ -347,8 +354,8 @@ impl Backend for Loopback {
             self.events.insert(qid, self.vector(qid), event);
             Ok(Some(self.vector(qid)))
         };
-        let (handle, sq, cq) = self.add_queue(&mut state, entries, vector)?;
-        let (doorbells, qid) = (state.driver.cap().doorbells(), handle as u16);
+        let (qid, sq, cq) = self.add_queue(&mut state, entries, vector)?;
+        let (doorbells, handle) = (state.driver.cap().doorbells(), state.next_handle());
         let registers = self.map_registers()?;
         let parts = QueueParts {
             handle,
@@ -359,7 +366,7 @@ impl Backend for Loopback {
             sq_doorbell: doorbell(&registers, doorbells.sq_tail(qid))?,
             cq_doorbell: doorbell(&registers, doorbells.cq_head(qid))?,
         };
-        state.queues.insert(handle, QueueMemory { sq, cq, doorbells: registers });
+        state.queues.insert(handle, QueueMemory { qid, sq, cq, doorbells: registers });
         Ok(parts)
     }
 
@@ -367,11 +374,11 @@ impl Backend for Loopback {
         let mut state = self.state()?;
         // It may have gone with a reset.
         let Some(memory) = state.queues.remove(&handle) else { return Ok(()) };
-        if state.driver.delete_queue(handle as u16).is_err() {
+        if state.driver.delete_queue(memory.qid).is_err() {
             // Then the controller touches nothing any more.
             self.lose(&mut state);
         }
-        self.events.remove(handle as u16);
+        self.events.remove(memory.qid);
         drop(memory);
         Ok(())
     }
@@ -399,10 +406,8 @@ impl Backend for Loopback {
     fn export_queue(&self, handle: u32, part: QueuePart) -> Result<Exported> {
         let what = "exporting a queue";
         let state = self.state()?;
-        if !state.queues.contains_key(&handle) {
-            return Err(os(what, nix::Error::ENOENT));
-        }
-        let (doorbells, qid) = (state.driver.cap().doorbells(), handle as u16);
+        let queue = state.queues.get(&handle).ok_or_else(|| os(what, nix::Error::ENOENT))?;
+        let (doorbells, qid) = (state.driver.cap().doorbells(), queue.qid);
         let at = match part {
             QueuePart::SqDoorbell => doorbells.sq_tail(qid),
             QueuePart::CqDoorbell => doorbells.cq_head(qid),
