@@ -113,6 +113,7 @@ pub const CASES: &[Case] = &[
         Machine::new().iommu(Iommu::Virtio).cmdline(ACCEPT).controller(&[])
     }),
     case("life-no-iommu", "life,root", || Machine::new().controller(&[]).timeout(300)),
+    case("recover", "recover", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("mediated", "mediated,iommu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("mediated-no-iommu", "mediated", || Machine::new().controller(&[]).timeout(300)),
     case("mediated-virtio", "mediated,iommu", || {

@@ -38,6 +38,7 @@ mod mediated;
 mod nvme;
 mod peer;
 mod rados;
+mod recover;
 mod share;
 mod smoke;
 mod trust;
@@ -69,6 +70,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("peer", peer::run),
     ("probe", smoke::probe),
     ("rados", rados::run),
+    ("recover", recover::run),
     ("share", share::run),
     ("smoke", smoke::run),
     ("trust", trust::run),
@@ -88,6 +90,7 @@ const CLIENTS: &[&[(&str, Client)]] = &[
     mediated::CLIENTS,
     nvme::CLIENTS,
     peer::CLIENTS,
+    recover::CLIENTS,
     share::CLIENTS,
     trust::CLIENTS,
 ];
