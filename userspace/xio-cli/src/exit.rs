@@ -97,6 +97,9 @@ pub enum Failure {
         /// What is wrong.
         what: String,
     },
+    /// The module's own account can not be read.
+    #[error(transparent)]
+    Unreadable(#[from] crate::top::Unreadable),
     /// The controller does not keep what it was given.
     #[error("self-test: {0}")]
     SelfTest(String),
@@ -117,6 +120,7 @@ impl Failure {
         match self {
             Self::Xio(error) => of_library(error),
             Self::Told(code) => *code,
+            Self::Unreadable(why) => why.code(),
             Self::InputTooLarge { .. } | Self::Manifest { .. } => USAGE,
             Self::Output { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => PIPE,
             Self::Input { .. } | Self::Output { .. } | Self::SelfTest(_) => OTHER,
@@ -133,6 +137,7 @@ pub fn of_library(error: &Error) -> u8 {
         Error::Unsupported { .. }
         | Error::Interface { .. }
         | Error::NoMediated
+        | Error::NoState
         | Error::NoCmb { .. }
         | Error::NotPeer => UNSUPPORTED,
         Error::Permission { .. } | Error::DirectRefused { .. } | Error::Refused(_) => PERMISSION,
@@ -146,6 +151,8 @@ pub fn of_library(error: &Error) -> u8 {
         | Error::NoNode { .. }
         | Error::Busy
         | Error::Gone
+        | Error::Revoked { .. }
+        | Error::NotLive { .. }
         | Error::NoQueueLeft
         | Error::TooManyCalls
         | Error::BufferGone

@@ -18,6 +18,7 @@ mod output;
 mod progress;
 mod runner;
 mod selftest;
+mod top;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -43,6 +44,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::List { output } => devices::list(&args.global, *output),
         Command::Info { controller, output } => devices::info(&args.global, controller.as_ref(), *output),
         Command::Gpu { output, command } => gpu::run(&args.global, command.as_ref(), *output),
+        Command::Top(top) => top::run(&args.global, top),
         Command::Kv { command } => kv::run(&args.global, command),
     }
 }

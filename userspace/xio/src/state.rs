@@ -47,6 +47,22 @@ pub enum ResetCause {
     Other(u32),
 }
 
+impl ResetCause {
+    /// What a number of the module's interface (`RESET_*`) stands for, which `counters` in debugfs has, too; `None` for no reset.
+    pub const fn from_module(number: u32) -> Option<Self> {
+        Some(match number {
+            uapi::RESET_NONE => return None,
+            uapi::RESET_TIMEOUT => Self::Timeout,
+            uapi::RESET_OUT_OF_STEP => Self::OutOfStep,
+            uapi::RESET_FATAL => Self::Fatal,
+            uapi::RESET_ABSENT => Self::Absent,
+            uapi::RESET_SYSTEM => Self::System,
+            uapi::RESET_USER => Self::User,
+            other => Self::Other(other),
+        })
+    }
+}
+
 /// How a controller is. After each reset all queues and buffers of all clients are gone; new ones can be made on the same
 /// [`Controller`](crate::Controller) while it [is live](Self::is_live).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,16 +84,7 @@ impl ControllerState {
             uapi::STATE_FAILED => Liveness::Failed,
             other => Liveness::Other(other),
         };
-        let last_reset = match raw.reset {
-            uapi::RESET_NONE => None,
-            uapi::RESET_TIMEOUT => Some(ResetCause::Timeout),
-            uapi::RESET_OUT_OF_STEP => Some(ResetCause::OutOfStep),
-            uapi::RESET_FATAL => Some(ResetCause::Fatal),
-            uapi::RESET_ABSENT => Some(ResetCause::Absent),
-            uapi::RESET_SYSTEM => Some(ResetCause::System),
-            uapi::RESET_USER => Some(ResetCause::User),
-            other => Some(ResetCause::Other(other)),
-        };
+        let last_reset = ResetCause::from_module(raw.reset);
         Self { liveness, resets: raw.resets, last_reset }
     }
 

@@ -5,7 +5,7 @@
 use crate::report::Report;
 use crate::session::{self, Client, Session};
 use crate::tests::{kv, life};
-use crate::{fs, kernel, pci};
+use crate::{command, fs, kernel, pci, user};
 use anyhow::{bail, ensure, Context, Result};
 use std::time::{Duration, Instant};
 use xio::gpu::{Gpu, GpuKv, GpuOptions, GpuQueueOptions, Task};
@@ -51,6 +51,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         ensure!(format!("{ended:#}").contains("ended with 135"), "{ended:#}");
         Ok(())
     });
+    report.case("top_shows_who_has_what", |_| top());
     report.case("nothing_is_left", |_| life::nothing_is_left());
 }
 
@@ -63,6 +64,36 @@ fn reset(client: &[&str]) -> Result<()> {
     let client = Session::start(client)?;
     fs::write(pci::path(&function()?).join("reset"), "1")?;
     client.end()
+}
+
+/// `xio top` beside a client that has a queue and a buffer.
+fn top() -> Result<()> {
+    let holder = Session::start(&["recover-hold"])?;
+    let once = command::run(&["xio", "top", "--once"])?.expect_success()?.text();
+    let cells = |start: &str| -> Vec<String> {
+        let rows = once.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        rows.into_iter().find(|row| row.first().is_some_and(|cell| cell == start)).unwrap_or_default()
+    };
+    let (queue, buffer) = (cells("1"), cells("coherent"));
+    ensure!(
+        once.contains(&function()?) && once.contains("clients 1") && once.contains("last reset:"),
+        "{once}"
+    );
+    ensure!(queue.len() == 12 && queue[2] == user::UID.to_string() && queue[4] == "64", "{once}");
+    ensure!(queue[5..8] == ["coherent", "coherent", "0x1008"] && queue[8..11] == ["3", "3", "1"], "{once}");
+    ensure!(buffer[3..5] == ["1", "13"], "{once}");
+    let json = command::run(&["xio", "top", "-o", "json", "--once", "0"])?.expect_success()?.text();
+    ensure!(json.contains("\"posted\": 3") && json.contains("\"memory\": \"coherent\""), "{json}");
+    // Not a terminal: looks follow each other, without escape codes.
+    let live = command::run(&["timeout", "3", "xio", "top", "--interval", "0.2"])?.text();
+    ensure!(
+        live.matches("rocm-xio0 ").count() > 1 && live.contains("idle") && !live.contains('\x1b'),
+        "{live}"
+    );
+    holder.finish()?;
+    let denied = user::run(&["xio", "top", "--once"])?.expect_code(7)?.stderr;
+    ensure!(denied.contains("sudo xio top"), "{denied}");
+    command::run(&["xio", "top", "--once", "7"])?.expect_code(8).map(drop)
 }
 
 /// Opens a queue; waits while the owner before is still being taken down.
