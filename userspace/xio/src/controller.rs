@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
+/// How often something is made before the controller is taken for one that is being reset all the time.
+const EPOCHS: u32 = 4;
+
 /// An open controller: one client of the module. Clones are the same client.
 ///
 /// It stays open until the last clone, queue and buffer of it is gone. When the controller is reset, queues and buffers are lost
@@ -157,8 +160,35 @@ impl Controller {
     }
 
     fn make_queue(&self, entries: u32, event: Option<BorrowedFd<'_>>, cmb: bool) -> Result<RawQueue> {
-        let epoch = self.backend.epoch()?;
-        Ok(RawQueue::new(self.backend.clone(), self.backend.create_queue(entries, event, cmb)?, epoch))
+        let (parts, epoch) = self.in_one_epoch(
+            "making a queue",
+            |backend| backend.create_queue(entries, event, cmb),
+            |backend, parts| backend.destroy_queue(parts.handle),
+        )?;
+        Ok(RawQueue::new(self.backend.clone(), parts, epoch))
+    }
+
+    /// Makes something that a reset takes away, and tells how many there were before it. The module may reset an idle controller
+    /// as part of making the first thing on it; then it is made once more.
+    fn in_one_epoch<T>(
+        &self,
+        what: &'static str,
+        mut make: impl FnMut(&dyn Backend) -> Result<T>,
+        undo: impl Fn(&dyn Backend, T) -> Result<()>,
+    ) -> Result<(T, u32)> {
+        let backend = self.backend.as_ref();
+        let mut before = backend.epoch()?;
+        for _ in 0..EPOCHS {
+            let made = make(backend)?;
+            let after = backend.epoch()?;
+            if after == before {
+                return Ok((made, after));
+            }
+            before = after;
+            // It may have gone with the reset.
+            let _ = undo(backend, made);
+        }
+        Err(backend.lost(what))
     }
 
     /// Commands by way of the kernel. It costs nothing until it is used.
@@ -228,13 +258,17 @@ impl Controller {
     pub fn register(&self, memory: Memory) -> Result<Buffer> {
         self.check_len(memory.len() as u64)?;
         let (region, writable) = memory.into_parts();
-        self.make_buffer(|backend| backend.register_buffer(region, writable))
+        self.make_buffer(|backend| backend.register_buffer(region.clone(), writable))
     }
 
-    fn make_buffer(&self, make: impl FnOnce(&dyn Backend) -> Result<BufferParts>) -> Result<Buffer> {
-        // Before it is made: should there be a reset in between, it is taken for one that is lost.
-        let epoch = self.backend.epoch()?;
-        Buffer::new(self.backend.clone(), make(self.backend.as_ref())?, epoch)
+    fn make_buffer(&self, make: impl FnMut(&dyn Backend) -> Result<BufferParts>) -> Result<Buffer> {
+        let free = |backend: &dyn Backend, BufferParts { handle, data, table, .. }| {
+            // Unmapped first.
+            drop((data, table));
+            backend.free_buffer(handle)
+        };
+        let (parts, epoch) = self.in_one_epoch("making a buffer", make, free)?;
+        Buffer::new(self.backend.clone(), parts, epoch)
     }
 
     fn check_len(&self, len: u64) -> Result<()> {

@@ -20,6 +20,7 @@ pub const CLIENTS: &[(&str, Client)] = &[
     ("recover-gpu", |_| gpu()),
     ("recover-without-handler", |_| without_handler()),
     ("recover-hold", |_| hold()),
+    ("recover-memory-first", |_| memory_first()),
 ];
 
 /// How long anything may take here.
@@ -49,6 +50,15 @@ pub fn run(report: &mut Report, _: &[&str]) {
         fs::write(pci::path(&function()?).join("reset"), "1")?;
         let ended = client.finish().err().context("it did not end by the signal")?;
         ensure!(format!("{ended:#}").contains("ended with 135"), "{ended:#}");
+        Ok(())
+    });
+    report.case("the_reset_for_another_user_takes_nothing_of_that_user", |_| {
+        for _ in 0..2 {
+            session::run(&["recover-memory-first"])?;
+            life::nothing_is_left()?;
+            session::run_as_root(&["recover-memory-first"])?;
+            life::nothing_is_left()?;
+        }
         Ok(())
     });
     report.case("top_shows_who_has_what", |_| top());
@@ -263,4 +273,14 @@ fn hold() -> Result<()> {
     let buffer = controller.alloc(LEN)?;
     exchange(&mut queue, &ns, &buffer, 1)?;
     session::ready()
+}
+
+/// Makes buffers before the queue that they are used in.
+fn memory_first() -> Result<()> {
+    let controller = Controller::open(kernel::NODE)?;
+    let ns = controller.first_namespace()?;
+    let (buffer, own) = (controller.alloc(LEN)?, controller.register(Memory::new(LEN)?)?);
+    let mut queue = queue(&controller)?;
+    exchange(&mut queue, &ns, &buffer, 1)?;
+    Ok(exchange(&mut queue, &ns, &own, 2)?)
 }

@@ -108,7 +108,7 @@ fn failed(errno: Errno) -> Failure {
 fn frame(text: &str, rows: usize, width: usize) -> String {
     let cut = |line: &str| line.chars().take(width).collect::<String>();
     let lines: Vec<String> = text.lines().take(rows).map(|line| cut(line) + CLEAR_LINE).collect();
-    format!("{HOME}{}{CLEAR_REST}", lines.join("\r\n"))
+    format!("{HOME}{}{CLEAR_REST}", lines.join("\n"))
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn frames_fit_the_screen() {
-        assert_eq!(frame("one\ntwo\nthree\n", 2, 2), "\x1b[Hon\x1b[K\r\ntw\x1b[K\x1b[J");
+        assert_eq!(frame("one\ntwo\nthree\n", 2, 2), "\x1b[Hon\x1b[K\ntw\x1b[K\x1b[J");
         assert_eq!(frame("", 2, 2), "\x1b[H\x1b[J");
     }
 }

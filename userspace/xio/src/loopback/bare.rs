@@ -152,3 +152,16 @@ impl Backend for Nobody {
         Err(Error::Gone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_state_is_not_told_errors_say_what_they_can() {
+        assert_eq!(Nobody.epoch().unwrap(), 0);
+        assert!(matches!(Nobody.lost("x"), Error::Revoked { what: "x", state: None }));
+        assert!(matches!(Nobody.not_live("x"), Error::Gone));
+        assert!(matches!(Nobody.timeout("x", std::time::Duration::ZERO), Error::Timeout { state: None, .. }));
+    }
+}

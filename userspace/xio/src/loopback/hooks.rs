@@ -64,6 +64,16 @@ impl Hooks {
         self.loopback.upgrade().ok_or(Error::Gone)?.stop()
     }
 
+    /// As if another user had had direct queues until now: the controller, on which nothing may be, is reset as part of making the
+    /// next queue or buffer.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn had_other_user(&self) -> Result<()> {
+        self.loopback.upgrade().ok_or(Error::Gone)?.live("pretending")?.life.unclean = true;
+        Ok(())
+    }
+
     /// Takes the controller away for good.
     pub fn unplug(&self) {
         if let Some(loopback) = self.loopback.upgrade() {

@@ -14,6 +14,8 @@ pub(super) struct Life {
     /// Gone for good.
     pub gone: bool,
     pub state: ControllerState,
+    /// Another user had direct queues.
+    pub unclean: bool,
     /// The client's eventfd for changes.
     pub event: Option<OwnedFd>,
 }
@@ -21,7 +23,7 @@ pub(super) struct Life {
 impl Life {
     pub(super) const fn new() -> Self {
         let state = ControllerState { liveness: Liveness::Live, resets: 0, last_reset: None };
-        Self { gone: false, state, event: None }
+        Self { gone: false, state, unclean: false, event: None }
     }
 
     fn tell(&self) {
@@ -43,8 +45,19 @@ impl Loopback {
 
     /// Resets the controller and brings it up again.
     pub(super) fn restart(&self, cause: ResetCause) -> Result<()> {
-        let mut state = self.state()?;
-        self.take_all(&mut state);
+        self.reset(&mut *self.state()?, cause)
+    }
+
+    /// Makes an idle controller forget what another user's queues may have left, before this one has anything.
+    pub(super) fn cleanse(&self, state: &mut State) -> Result<()> {
+        match std::mem::take(&mut state.life.unclean) {
+            true => self.reset(state, ResetCause::User),
+            false => Ok(()),
+        }
+    }
+
+    fn reset(&self, state: &mut State, cause: ResetCause) -> Result<()> {
+        self.take_all(state);
         let started = Driver::start(self.shared.clone(), &self.arena).and_then(|mut driver| {
             driver.request_queues(self.info.max_queues)?;
             Ok(driver)

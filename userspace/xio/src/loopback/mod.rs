@@ -184,6 +184,7 @@ impl Loopback {
     fn add_buffer(&self, memory: Arc<Region>, writable: bool, whose: Whose) -> Result<BufferParts> {
         self.admit()?;
         let mut state = self.live("making a buffer")?;
+        self.cleanse(&mut state)?;
         let len = memory.len() as u64;
         if state.memory + len > MAX_CLIENT_MEMORY {
             let (client, user, queues) = (MAX_CLIENT_MEMORY, MAX_CLIENT_MEMORY, self.info.max_queues);

@@ -111,6 +111,7 @@ impl Backend for Loopback {
         }
         self.admit_direct()?;
         let mut state = self.live("making a queue")?;
+        self.cleanse(&mut state)?;
         let vector = |qid| {
             let Some(event) = event else { return Ok(None) };
             let event = event.try_clone_to_owned();

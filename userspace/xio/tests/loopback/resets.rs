@@ -115,6 +115,27 @@ fn registered_memory_stays_and_is_refused_until_it_is_registered_anew() {
     assert_eq!(resets(old.execute(&ns, Operation::store(key("a"), fresh.slice(..4).unwrap()))), 1);
 }
 
+#[test]
+fn a_reset_that_making_something_brings_is_none_to_its_maker() {
+    for queue_first in [false, true] {
+        let (controller, hooks, ns) = start();
+        hooks.had_other_user().unwrap();
+        let make_queue = || controller.queue(options(8)).unwrap();
+        let first = queue_first.then(make_queue);
+        let buffer = controller.alloc(4096).unwrap();
+        let own = controller.register(Memory::new(4096).unwrap()).unwrap();
+        let mut queue = first.unwrap_or_else(make_queue);
+        let state = controller.state().unwrap();
+        assert_eq!((state.resets, state.last_reset), (1, Some(ResetCause::User)));
+        for buffer in [&buffer, &own] {
+            buffer.write(0, b"here").unwrap();
+            let slice = buffer.slice(..4).unwrap();
+            queue.store(&ns, &key("a"), &slice, StoreOptions::default()).unwrap();
+            queue.retrieve(&ns, &key("a"), &slice, RetrieveOptions::default()).unwrap();
+        }
+    }
+}
+
 /// Calls while the controller is held, and does something to it meanwhile.
 fn meanwhile<T>(hooks: &Hooks, call: impl FnOnce() -> T, then: impl FnOnce(&Hooks) + Send) -> T {
     hooks.pause();
