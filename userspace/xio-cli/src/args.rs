@@ -165,12 +165,31 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<GpuCommand>,
     },
+    /// Show who has what of controllers, live; root alone may read that
+    Top(Top),
     /// Store, retrieve, find, delete and list values by key
     Kv {
         /// The command.
         #[command(subcommand)]
         command: Kv,
     },
+}
+
+/// `xio top`.
+#[derive(Debug, clap::Args)]
+pub struct Top {
+    /// Controllers, as for --device [default: all]
+    #[arg(value_name = "DEV", value_parser = device, conflicts_with_all = ["device", "loopback"])]
+    pub controllers: Vec<PathBuf>,
+    /// Show it once, without rates, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval, conflicts_with = "once")]
+    pub interval: Duration,
+    /// Format; json without --once is an object a line
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
 }
 
 /// Commands on devices that run kernels.
@@ -312,6 +331,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
         return Err("more than a year".into());
     }
     Ok(duration)
+}
+
+/// Time between two looks, which cost the controller's other users a little.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = seconds(text)?;
+    if interval < Duration::from_millis(50) {
+        return Err("less than 0.05 seconds".into());
+    }
+    Ok(interval)
 }
 
 /// A path, or a number or name in /dev.

@@ -106,6 +106,9 @@ pub enum Failure {
         /// What is wrong.
         what: String,
     },
+    /// The module's own account can not be read.
+    #[error(transparent)]
+    Unreadable(#[from] crate::top::Unreadable),
     /// The controller does not keep what it was given.
     #[error("self-test: {0}")]
     SelfTest(String),
@@ -127,6 +130,7 @@ impl Failure {
             Self::Xio(error) => of_library(error),
             Self::Bind(error) => error.code(),
             Self::Told(code) => *code,
+            Self::Unreadable(why) => why.code(),
             Self::InputTooLarge { .. } | Self::Manifest { .. } => USAGE,
             Self::Output { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => PIPE,
             Self::System(_) | Self::Input { .. } | Self::Output { .. } | Self::SelfTest(_) => OTHER,
@@ -143,6 +147,7 @@ pub fn of_library(error: &Error) -> u8 {
         Error::Unsupported { .. }
         | Error::Interface { .. }
         | Error::NoMediated
+        | Error::NoState
         | Error::NoCmb { .. }
         | Error::NotPeer => UNSUPPORTED,
         Error::Permission { .. } | Error::DirectRefused { .. } | Error::Refused(_) => PERMISSION,
@@ -156,6 +161,8 @@ pub fn of_library(error: &Error) -> u8 {
         | Error::NoNode { .. }
         | Error::Busy
         | Error::Gone
+        | Error::Revoked { .. }
+        | Error::NotLive { .. }
         | Error::NoQueueLeft
         | Error::TooManyCalls
         | Error::BufferGone

@@ -21,6 +21,7 @@ mod progress;
 mod runner;
 mod selftest;
 mod system;
+mod top;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -49,6 +50,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Unbind { address } => bind::unbind(*address),
         Command::Doctor { output } => doctor::run(*output),
         Command::Gpu { output, command } => gpu::run(&args.global, command.as_ref(), *output),
+        Command::Top(top) => top::run(&args.global, top),
         Command::Kv { command } => kv::run(&args.global, command),
     }
 }

@@ -33,6 +33,12 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     text(&(json + "\n"))
 }
 
+/// Prints JSON in a line of its own.
+pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    let json = serde_json::to_string(value).map_err(|e| failed("standard output")(e.into()))?;
+    text(&(json + "\n"))
+}
+
 /// Writes a value to a file, or to standard output for `-`.
 ///
 /// A file appears or changes at once, when it is complete: the value goes to a file beside it first. What is

@@ -328,3 +328,19 @@ fn devices_that_run_kernels_are_listed() {
     let devices = json["devices"].as_array().unwrap();
     assert!(devices.iter().any(|d| d["device"] == "host" && d["kernels"] == "host"), "{json}");
 }
+
+#[test]
+fn top_says_what_it_can_not_show() {
+    let inside = run(&["--loopback", "top", "--once"]);
+    assert_eq!(code(&inside), 2);
+    assert!(stderr(&inside).contains("leave --loopback out"), "{}", stderr(&inside));
+    for wrong in
+        [&["top", "--once", "--interval", "2"][..], &["top", "--interval", "0"], &["top", "0", "-d", "1"]]
+    {
+        assert_eq!(code(&run(wrong)), 2, "{wrong:?}");
+    }
+    let missing = run(&["top", "--once", "no-such-controller"]);
+    // There may be no debugfs here, or not for this user.
+    assert!([6, 7, 8].contains(&code(&missing)), "{missing:?}");
+    assert!(!stderr(&missing).is_empty() && missing.stdout.is_empty());
+}

@@ -4,6 +4,7 @@
 use crate::dmabuf::{Exported, Import, QueuePart};
 use crate::error::{os, Error, Result};
 use crate::mapping::{Doorbell, Region};
+use crate::state::ControllerState;
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub(crate) struct BufferParts {
     pub table: Option<Arc<Region>>,
     /// Whether it can be written to, by the client and by the controller.
     pub writable: bool,
+    /// Whether it is another's, who may take it back.
+    pub imported: bool,
 }
 
 /// Which namespace to ask for.
@@ -78,6 +81,32 @@ pub(crate) trait Calls: Debug + Send + Sync {
 pub(crate) trait Backend: Debug + Send + Sync {
     /// `GET_INFO`.
     fn info(&self) -> Result<GetInfo>;
+    /// `GET_STATE`; [`Error::NoState`] where there is no such request.
+    fn state(&self) -> Result<ControllerState>;
+    /// `GET_STATE` that sets the eventfd for changes of the state.
+    fn set_state_event(&self, event: Option<BorrowedFd<'_>>) -> Result<()>;
+    /// Resets until now, for what is made now and does not outlive the next one; 0 where the module does not tell.
+    fn epoch(&self) -> Result<u32> {
+        match self.state() {
+            Err(Error::NoState) => Ok(0),
+            state => state.map(|state| state.resets),
+        }
+    }
+    /// The error of somebody whose queue or buffer was revoked, or whose command was ended by a reset.
+    fn lost(&self, what: &'static str) -> Error {
+        match self.state() {
+            Err(Error::Gone) => Error::Gone,
+            state => Error::Revoked { what, state: state.ok() },
+        }
+    }
+    /// The error of somebody who was not served.
+    fn not_live(&self, what: &'static str) -> Error {
+        self.state().map_or(Error::Gone, |state| Error::NotLive { what, state })
+    }
+    /// The error of somebody who got no answer in time.
+    fn timeout(&self, what: &'static str, after: Duration) -> Error {
+        Error::Timeout { what, after, state: self.state().ok() }
+    }
     /// `GET_NAMESPACE`; `None` when there is no such one.
     fn namespace(&self, which: Select) -> Result<Option<GetNamespace>>;
     /// `QUEUE_CREATE`; `cmb` asks for the submission queue in the controller memory buffer.

@@ -18,6 +18,10 @@ use zerocopy::FromZeros;
 ///
 /// A `Buffer` is a handle: clones stand for the same memory, and each command in flight keeps one, so that
 /// the memory is freed only when no command uses it any more.
+///
+/// When the controller is reset, the module's memory is revoked: [`read`](Self::read) and the like fail with
+/// [`Error::Revoked`]. Who reads or writes the bytes in place ([`get`](Self::get), [`get_mut`](Self::get_mut),
+/// [`as_ptr`](Self::as_ptr)) asks [`intact`](Self::intact) afterwards.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     inner: Arc<Inner>,
@@ -35,6 +39,9 @@ struct Inner {
     len: usize,
     pages: Vec<Page>,
     writable: bool,
+    imported: bool,
+    /// Resets of the controller before it was made.
+    epoch: u32,
     /// A command whose end is not known may still touch `data`.
     late: AtomicBool,
     allocation: Allocation,
@@ -56,24 +63,29 @@ impl Drop for Allocation {
 
 impl Buffer {
     /// Takes an allocation; the table, where there is one, is read once, since it does not change.
-    pub(crate) fn new(backend: Arc<dyn Backend>, parts: BufferParts) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, parts: BufferParts, epoch: u32) -> Result<Self> {
+        let allocation = Allocation { handle: parts.handle, backend };
         let count = parts.table.as_ref().map_or(0, |_| parts.len / PAGE_SIZE);
         let mut pages = vec![Page::new_zeroed(); count];
         if let Some(table) = parts.table {
             table.read(0, zerocopy::IntoBytes::as_mut_bytes(pages.as_mut_slice()));
+            if table.is_revoked() {
+                return Err(allocation.backend.lost("making a buffer"));
+            }
         }
-        let allocation = Allocation { handle: parts.handle, backend };
         // INVARIANT: the backend's promise.
-        Self {
+        Ok(Self {
             inner: Arc::new(Inner {
                 data: parts.data,
                 len: parts.len,
                 pages,
                 writable: parts.writable,
+                imported: parts.imported,
+                epoch,
                 late: AtomicBool::new(false),
                 allocation,
             }),
-        }
+        })
     }
 
     pub(crate) fn belongs_to(&self, backend: &Arc<dyn Backend>) -> bool {
@@ -82,6 +94,35 @@ impl Buffer {
 
     fn region(&self) -> Result<&Region> {
         self.inner.data.as_deref().ok_or(Error::NotMapped)
+    }
+
+    /// Whether it was made after so many resets; one that was made before another is the controller's no more.
+    pub(crate) fn is_of_epoch(&self, epoch: u32) -> bool {
+        self.inner.epoch == epoch
+    }
+
+    /// Whether its memory is known to be revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.inner.data.as_ref().is_some_and(|data| data.is_revoked())
+    }
+
+    /// The error of access that was to no avail.
+    fn good(&self, what: &'static str) -> Result<()> {
+        match (self.is_revoked(), self.inner.imported) {
+            (false, _) => Ok(()),
+            (true, true) => Err(Error::TakenBack),
+            (true, false) => Err(self.inner.allocation.backend.lost(what)),
+        }
+    }
+
+    /// Whether the memory is there at this moment: then all that was read from it in place, and written to it, was good.
+    ///
+    /// # Errors
+    /// [`Error::Revoked`], [`Error::Gone`]; [`Error::TakenBack`] of imported memory; [`Error::NotMapped`]. Memory of this process'
+    /// own that was [registered](crate::Controller::register) stays, whatever becomes of the controller.
+    pub fn intact(&self) -> Result<()> {
+        self.region()?.look();
+        self.good("using a buffer")
     }
 
     /// Size in bytes, a multiple of 4096.
@@ -131,41 +172,45 @@ impl Buffer {
     /// Copies from the buffer. When a command in flight writes the same bytes, what is read may be a mixture.
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::NotMapped`].
+    /// [`Error::Range`], [`Error::NotMapped`]; [`Error::Revoked`], [`Error::Gone`] and [`Error::TakenBack`] when the memory is no
+    /// more, and what was read is worthless.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         self.check(offset, to.len())?;
         self.region()?.read(offset, to);
-        Ok(())
+        self.good("reading a buffer")
     }
 
     /// Copies into the buffer. When a command in flight reads the same bytes, it may get a mixture.
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::ReadOnly`], [`Error::NotMapped`].
+    /// [`Error::Range`], [`Error::ReadOnly`], [`Error::NotMapped`], and those of [`intact`](Self::intact).
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
         if self.is_read_only() {
             return Err(Error::ReadOnly);
         }
         self.region()?.write(offset, from);
-        Ok(())
+        self.good("writing to a buffer")
     }
 
     /// The bytes, when no command in flight, no [`Slice`] and no clone can reach them, and they are not read-only. Never
-    /// after a mediated command was given up.
+    /// after a mediated command was given up, and not of memory that is no more. Should it be revoked while they are used, they read
+    /// as zeros, and what is written is lost: [`intact`](Self::intact) tells afterwards.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let inner = Arc::get_mut(&mut self.inner)
             .filter(|inner| inner.writable && !inner.late.load(Ordering::Relaxed))?;
+        let data = inner.data.as_ref().filter(|data| !data.look())?;
         // SAFETY: this is the only handle and it is borrowed exclusively, so that nothing of this process touches
         // the bytes. A command in flight would hold a clone, so no device does (invariant of Inner).
-        inner.data.as_ref().map(|data| unsafe { data.as_mut_slice() })
+        Some(unsafe { data.as_mut_slice() })
     }
 
-    /// The bytes to read, when nothing else can reach them.
+    /// The bytes to read, when nothing else can reach them. [`intact`](Self::intact) tells afterwards whether they were good.
     pub fn get(&mut self) -> Option<&[u8]> {
         let inner = Arc::get_mut(&mut self.inner).filter(|inner| !inner.late.load(Ordering::Relaxed))?;
+        let data = inner.data.as_ref().filter(|data| !data.look())?;
         // SAFETY: as above; memory that may only be read is written by nobody.
-        inner.data.as_ref().map(|data| unsafe { data.as_slice() })
+        Some(unsafe { data.as_slice() })
     }
 
     /// A range for commands; its start must be a multiple of 4.
@@ -253,10 +298,10 @@ impl Slice {
     /// Copies the bytes out, as [`Buffer::read`] does.
     ///
     /// # Errors
-    /// [`Error::NotMapped`].
+    /// Those of [`Buffer::read`].
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len as usize];
-        self.buffer.region()?.read(self.offset, &mut bytes);
+        self.buffer.read(self.offset, &mut bytes)?;
         Ok(bytes)
     }
 }

@@ -2,6 +2,7 @@
 //! What can go wrong: each error names the limit that was hit and what can be done.
 
 use crate::info::{Direct, Iommu, Unconfined};
+use crate::state::ControllerState;
 use nvme_kv::{Key, Status};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,9 +79,45 @@ pub enum Error {
     /// Too many mediated calls at once.
     #[error("too many calls are under way on this controller: try again when some have ended, or put more into each")]
     TooManyCalls,
-    /// The controller was removed, failed or was reset.
-    #[error("the controller is gone: it was removed, lost or taken from the module")]
+    /// The controller was removed, or taken from the module: for good, as far as this [`Controller`](crate::Controller) is
+    /// concerned.
+    #[error(
+        "the controller is gone: it was removed, or taken from the module; once it is back, open it anew"
+    )]
     Gone,
+    /// The controller was reset, and all queues and buffers went with it.
+    #[error(
+        "{what}: the controller was reset{}, and its queues and buffers are gone; commands that were in flight may or may not \
+         have been done: {}",
+        state.map_or_else(String::new, |state| format!(" ({state})")),
+        state.map_or("make new ones, or open the controller anew if it is gone", |state| state.remedy())
+    )]
+    Revoked {
+        /// What was being done.
+        what: &'static str,
+        /// How the controller is now, where the module tells.
+        state: Option<ControllerState>,
+    },
+    /// The controller takes no commands.
+    #[error(
+        "{what}: the controller is not live ({state}): {}",
+        match state.liveness {
+            crate::Liveness::Live => "it was not a moment ago: try again",
+            _ => state.remedy(),
+        }
+    )]
+    NotLive {
+        /// What was being done.
+        what: &'static str,
+        /// How the controller is now.
+        state: ControllerState,
+    },
+    /// The module does not tell the controller's state.
+    #[error("the module does not tell the controller's state: update it")]
+    NoState,
+    /// Somebody has the controller's events.
+    #[error("another handle of this controller has its events: drop that, or share it; or open the controller once more")]
+    EventsTaken,
     /// All queues of the controller are in use.
     #[error("the controller has no queue left: close one")]
     NoQueueLeft,
@@ -286,12 +323,20 @@ pub enum Error {
     #[error("the token stands for no command of this queue, or one whose result was taken")]
     UnknownToken,
     /// No answer in time. The command may still be carried out; its place in the queue stays taken until it is answered.
-    #[error("{what}: no answer within {after:?}: the controller stalls or is overloaded")]
+    #[error(
+        "{what}: no answer within {after:?}: the controller {}",
+        match state {
+            Some(state) if !state.is_live() => format!("is not live ({state})"),
+            _ => "stalls or is overloaded".to_owned(),
+        }
+    )]
     Timeout {
         /// What was waited for.
         what: &'static str,
         /// For how long.
         after: Duration,
+        /// How the controller is now, where that is known.
+        state: Option<ControllerState>,
     },
     /// A signal ended the call. The command may still be carried out.
     #[error(
@@ -411,6 +456,23 @@ mod tests {
             |group: &str| Error::Permission { path: "/dev/x".into(), group: group.into() }.to_string();
         assert!(permission("render").contains("usermod -aG render"));
         assert!(permission("root").contains("install kmod/udev/60-rocm-xio.rules"));
+        let state = |liveness| crate::ControllerState {
+            liveness,
+            resets: 2,
+            last_reset: Some(crate::ResetCause::System),
+        };
+        let revoked = |state| Error::Revoked { what: "Store", state }.to_string();
+        assert_eq!(
+            revoked(Some(state(crate::Liveness::Live))),
+            "Store: the controller was reset (live, resets: 2, last: by the system), and its queues and buffers are gone; \
+             commands that were in flight may or may not have been done: make a new queue and new buffers on the same \
+             controller"
+        );
+        assert!(revoked(Some(state(crate::Liveness::Failed))).ends_with("unbind and bind it"));
+        assert!(revoked(None).ends_with("open the controller anew if it is gone"));
+        let late = |state| Error::Timeout { what: "Store", after: Duration::from_secs(1), state }.to_string();
+        assert!(late(None).ends_with("stalls or is overloaded"));
+        assert!(late(Some(state(crate::Liveness::Failed))).contains("is not live (failed"));
         let key: Key = "k".parse().unwrap();
         let full = Error::Capacity { key, capacity: None };
         assert_eq!(full.to_string(), "key k: the namespace is full: delete keys");

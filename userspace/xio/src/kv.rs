@@ -37,6 +37,9 @@ impl From<QueueOptions> for KvOptions {
 
 /// Values by key in one namespace, one call at a time.
 ///
+/// After a reset of the controller ([`Error::Revoked`], [`Error::BufferGone`]) a `Kv` of the mediated path goes on with the next call,
+/// and one of the direct path has no queue any more: open another on the same controller.
+///
 /// Drop order: the queue, then the buffer that it works in.
 #[derive(Debug)]
 pub struct Kv {
@@ -117,9 +120,9 @@ impl Kv {
         self.namespace.check_key(key)?;
         self.namespace.check_value(key, value.len() as u64)?;
         let slice = self.room(value.len() as u64)?.slice(..value.len())?;
-        slice.buffer().write(0, value)?;
-        let stored = self.queue.store(&self.namespace, key, &slice, options);
-        stored.map_err(|error| error.with_capacity(self.namespace.capacity()))
+        let written = slice.buffer().write(0, value);
+        let stored = written.and_then(|()| self.queue.store(&self.namespace, key, &slice, options));
+        self.note(stored).map_err(|error| error.with_capacity(self.namespace.capacity()))
     }
 
     /// Retrieves a whole value.
@@ -137,12 +140,13 @@ impl Kv {
     pub fn retrieve_with(&mut self, key: &Key, options: RetrieveOptions) -> Result<Vec<u8>> {
         let mut slice = self.whole(0)?;
         loop {
-            let need = match self.queue.retrieve(&self.namespace, key, &slice, options) {
-                Ok(len) => {
-                    let mut value = vec![0; len as usize];
-                    slice.buffer().read(slice.offset(), &mut value)?;
-                    return Ok(value);
-                }
+            let retrieved = self.queue.retrieve(&self.namespace, key, &slice, options);
+            let value = retrieved.and_then(|len| {
+                let mut value = vec![0; len as usize];
+                slice.buffer().read(slice.offset(), &mut value).map(|()| value)
+            });
+            let need = match self.note(value) {
+                Ok(value) => return Ok(value),
                 Err(Error::BufferTooSmall { need, .. }) => u64::from(need),
                 // Some controllers do not tell how large it is.
                 Err(Error::Status { status: Status::INVALID_VALUE_SIZE, .. }) => self.namespace.max_value().0,
@@ -191,7 +195,16 @@ impl Kv {
     /// One page of keys, `start` included if it exists.
     pub(crate) fn page(&mut self, start: Option<&Key>) -> Result<Vec<Key>> {
         let slice = self.whole(0)?;
-        self.queue.list(&self.namespace, start, &slice)
+        let listed = self.queue.list(&self.namespace, start, &slice);
+        self.note(listed)
+    }
+
+    /// Lets go of a buffer that is no more.
+    fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        if matches!(result, Err(Error::Revoked { .. } | Error::BufferGone | Error::TakenBack)) {
+            self.buffer = None;
+        }
+        result
     }
 
     /// The whole buffer, of at least `len` bytes, as far as one command can use it.

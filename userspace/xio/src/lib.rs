@@ -13,6 +13,7 @@
 //!   what another device has, [imported](Controller::import).
 //! * [`gpu`]: kernels that store and retrieve by themselves.
 //! * [`RawQueue`]: a queue for code outside this library.
+//! * [`ControllerState`], [`Events`]: whether the controller takes commands, and being told when it was reset.
 //! * [`Error`]: says which limit was hit and what to do.
 //!
 //! ```
@@ -25,6 +26,16 @@
 //! assert_eq!(kv.retrieve(&key)?, b"some bytes");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Resets
+//!
+//! A controller may be reset while programs use it: by an administrator, by suspend and resume, or by the module when it does not
+//! answer. All queues and buffers of all programs go with that, and what is called next fails with [`Error::Revoked`]: commands
+//! that were in flight may or may not have been done. The [`Controller`] stays: new queues and buffers can be made on it. Only
+//! [`Error::Gone`] is for good. Memory that was revoked raises SIGBUS when it is touched, which this library handles: see
+//! [`sigbus`].
+//!
+//! # Who else
 //!
 //! Direct queues are for one process alone: beside it no other has queues or buffers on the controller, see
 //! [`Error::Busy`]. Ordering of memory
@@ -47,7 +58,10 @@ mod mediated;
 mod memory;
 mod path;
 mod queue;
+mod revocation;
 mod ring;
+pub mod sigbus;
+mod state;
 mod uring;
 mod way;
 
@@ -66,3 +80,4 @@ pub use nvme_kv::{list::Keys, Key, KeyError, ParseKeyError, Status};
 pub use path::{MemoryKind, Path};
 pub use queue::{Queue, QueueOptions, RawQueue, Wait};
 pub use ring::MediatedRing;
+pub use state::{ControllerState, Events, Liveness, ResetCause};

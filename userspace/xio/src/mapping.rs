@@ -4,6 +4,8 @@
 #![allow(unsafe_code, reason = "mapped memory is reached through raw pointers")]
 
 use crate::error::{os, Result};
+use crate::revocation::Guard;
+use crate::sigbus;
 use nix::sys::mman::{mmap, mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
@@ -19,11 +21,14 @@ use std::sync::Arc;
 ///
 /// # Invariants
 ///
-/// `ptr` points to `len` mapped bytes, at the start of a page, that only `drop` unmaps.
+/// `ptr` points to `len` mapped bytes, at the start of a page, that only `drop` unmaps. `guard` is of them.
 #[derive(Debug)]
 pub(crate) struct Region {
     ptr: NonNull<u8>,
     len: usize,
+    writable: bool,
+    /// Of a mapping that may be revoked: then its content is lost, and what is written goes nowhere.
+    guard: Option<Guard>,
 }
 
 // SAFETY: the mapping belongs to the process and not to a thread; any thread may unmap it.
@@ -46,7 +51,46 @@ impl Region {
         // SAFETY: no address is asked for, so the kernel picks pages that nothing else uses.
         let ptr = unsafe { mmap(None, size, prot, MapFlags::MAP_SHARED, file, offset) };
         // INVARIANT: `mmap` returns the start of `len` mapped bytes.
-        Ok(Self { ptr: ptr.map_err(|e| os(what, e))?.cast(), len })
+        Ok(Self { ptr: ptr.map_err(|e| os(what, e))?.cast(), len, writable, guard: None })
+    }
+
+    /// Maps `len` bytes of a file that may take them back, as the module does when its controller is reset: then
+    /// [`is_revoked`](Self::is_revoked) tells.
+    pub(crate) fn of_device(
+        file: impl AsFd,
+        offset: u64,
+        len: usize,
+        writable: bool,
+        what: &'static str,
+    ) -> Result<Self> {
+        sigbus::install()?;
+        Self::of_file(file, offset, len, writable, what).map(Self::revocable)
+    }
+
+    /// Makes it one that may be revoked.
+    pub(crate) fn revocable(mut self) -> Self {
+        // SAFETY: the mapping is ours by the invariant, and `drop` drops the guard first. All access is atomic or is an unsafe
+        // call whose caller knows what a revoked mapping is.
+        self.guard = Some(unsafe { Guard::new(self.ptr, self.len, self.writable) });
+        self
+    }
+
+    /// Whether it was revoked, as far as touching it has shown: when this is false after an access, that access was good.
+    #[inline]
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_revoked)
+    }
+
+    /// Touches it to see whether it is revoked.
+    pub(crate) fn look(&self) -> bool {
+        std::hint::black_box(self.word32(0).load(Ordering::Relaxed));
+        self.is_revoked()
+    }
+
+    /// Revokes it, as the module does. Nothing happens to one that is not revocable.
+    pub(crate) fn revoke(&self) {
+        let revoked = self.guard.as_ref().is_none_or(Guard::revoke);
+        debug_assert!(revoked, "no pages for a mapping of {} bytes", self.len);
     }
 
     /// Memory of this process alone, all zeros.
@@ -57,7 +101,7 @@ impl Region {
         // SAFETY: no address is asked for, so the kernel picks pages that nothing else uses.
         let ptr = unsafe { mmap_anonymous(None, size, prot, MapFlags::MAP_PRIVATE) };
         // INVARIANT: `mmap` returns the start of `len` mapped bytes.
-        Ok(Self { ptr: ptr.map_err(|e| os(what, e))?.cast(), len })
+        Ok(Self { ptr: ptr.map_err(|e| os(what, e))?.cast(), len, writable: true, guard: None })
     }
 
     /// Bytes.
@@ -148,13 +192,15 @@ impl Region {
     pub(crate) fn protect(&mut self) -> Result<()> {
         // SAFETY: the mapping is ours by the invariant, and no reference to its bytes lives while `self` is borrowed.
         let done = unsafe { mprotect(self.ptr.cast(), self.len, ProtFlags::PROT_READ) };
+        self.writable = false;
         done.map_err(|e| os("making memory read-only", e))
     }
 
     /// The bytes.
     ///
     /// # Safety
-    /// For as long as the reference lives nothing writes to them, no device either.
+    /// For as long as the reference lives nothing writes to them, no device either. Should the mapping be revoked meanwhile, what
+    /// is read is not relied upon.
     pub(crate) unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: mapped bytes by the invariant; nobody writes to them by the caller's promise.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
@@ -182,6 +228,8 @@ unsafe fn bytes_of<'a>(ptr: *mut u8, len: usize) -> impl Iterator<Item = &'a Ato
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // First, since another mapping may be at this address at once.
+        self.guard = None;
         // SAFETY: the mapping is ours by the invariant, and no reference to it outlives `self`.
         let unmapped = unsafe { munmap(self.ptr.cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "unmapping {} bytes: {unmapped:?}", self.len);

@@ -49,7 +49,8 @@ impl MediatedQueue {
     /// # Errors
     /// Errors about keys, sizes and buffers (then nothing was submitted); [`Error::Busy`] while another process has direct
     /// queues, [`Error::NoQueueLeft`], [`Error::TooManyCalls`], [`Error::Timeout`], [`Error::Interrupted`],
-    /// [`Error::NotStarted`], [`Error::Gone`], [`Error::BufferGone`], [`Error::TakenBack`].
+    /// [`Error::NotStarted`], [`Error::Gone`], [`Error::BufferGone`], [`Error::TakenBack`]; [`Error::Revoked`] of a command that
+    /// a reset ended, [`Error::NotLive`] while the controller takes none.
     pub fn execute(&mut self, namespace: &Namespace, operation: Operation) -> Result<Completion> {
         let mut results = self.execute_batch(namespace, std::slice::from_ref(&operation));
         // As many results as operations.
@@ -100,12 +101,12 @@ impl MediatedQueue {
             let what = operation.name();
             let result = match (checked, called) {
                 (Err(error), _) => Err(error),
-                (Ok(_), Err(errno)) => Err(call_error(what, errno)),
+                (Ok(_), Err(errno)) => Err(call_error(self.backend.as_ref(), what, errno)),
                 // As many answers as entries that were made.
                 (Ok(_), Ok(())) => answers.next().map_or(Err(Error::NotStarted { what }), |entry| {
                     self.sequence += 1;
                     let token = Token { slot: 0, sequence: self.sequence };
-                    answer(token, what, entry, self.timeout)
+                    answer(self.backend.as_ref(), (token, what), entry, self.timeout)
                 }),
             };
             guard_memory(&result, operation.slice());
@@ -132,8 +133,8 @@ pub(crate) fn check(
 
 /// What an entry tells of its command.
 pub(crate) fn answer(
-    token: Token,
-    what: &'static str,
+    backend: &dyn Backend,
+    (token, what): (Token, &'static str),
     entry: &KvEntry,
     after: Duration,
 ) -> Result<Completion> {
@@ -144,11 +145,12 @@ pub(crate) fn answer(
             Ok(Completion { token, status, do_not_retry, value_len: entry.value_len })
         }
         Errno::ECANCELED => Err(Error::NotStarted { what }),
-        Errno::ETIMEDOUT => Err(Error::Timeout { what, after }),
+        Errno::ETIMEDOUT => Err(backend.timeout(what, after)),
         Errno::EINTR => Err(Error::Interrupted { what }),
         Errno::EACCES => Err(Error::ReadOnly),
         Errno::ENOENT => Err(Error::BufferGone),
         Errno::ESTALE => Err(Error::TakenBack),
+        Errno::ENODEV => Err(backend.lost(what)),
         errno => Err(os(what, errno)),
     }
 }
@@ -158,7 +160,11 @@ pub(crate) fn answer(
 pub(crate) fn guard_memory(result: &Result<Completion>, memory: Option<&Slice>) {
     let may_go_on = matches!(
         result,
-        Err(Error::Timeout { .. } | Error::Interrupted { .. } | Error::Gone | Error::Os { .. })
+        Err(Error::Timeout { .. }
+            | Error::Interrupted { .. }
+            | Error::Gone
+            | Error::Revoked { .. }
+            | Error::Os { .. })
     );
     if let Some(slice) = memory.filter(|_| may_go_on) {
         slice.buffer().keep_from_users();
@@ -166,8 +172,9 @@ pub(crate) fn guard_memory(result: &Result<Completion>, memory: Option<&Slice>) 
 }
 
 /// Why a whole call failed.
-pub(crate) fn call_error(what: &'static str, errno: Errno) -> Error {
+pub(crate) fn call_error(backend: &dyn Backend, what: &'static str, errno: Errno) -> Error {
     match errno {
+        Errno::ENODEV => backend.not_live(what),
         Errno::ENOTTY => Error::NoMediated,
         Errno::ENOSPC => Error::NoQueueLeft,
         Errno::EAGAIN => Error::TooManyCalls,
@@ -180,14 +187,19 @@ pub(crate) fn call_error(what: &'static str, errno: Errno) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loopback;
 
     #[test]
     fn errors_of_a_call_say_what_to_do() {
+        let (backend, hooks) = loopback::backend(loopback::Config::default()).unwrap();
+        let call_error = |what, errno| call_error(backend.as_ref(), what, errno);
         let text = |errno| call_error("Store", errno).to_string();
         assert!(text(Errno::EBUSY).contains("use the mediated path in all of them"));
         assert!(text(Errno::EAGAIN).contains("put more into each"));
         assert!(text(Errno::ENOTTY).contains("update it"));
         assert!(text(Errno::ETIMEDOUT).contains("can be tried again"));
+        assert!(text(Errno::ENODEV).contains("not live") && text(Errno::ENODEV).contains("try again"));
+        hooks.unplug();
         assert!(matches!(call_error("Store", Errno::ENODEV), Error::Gone));
         assert!(matches!(call_error("Store", Errno::ENOSPC), Error::NoQueueLeft));
         assert!(matches!(call_error("Store", Errno::ENOMEM), Error::Os { what: "Store", .. }));

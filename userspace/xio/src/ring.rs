@@ -141,7 +141,7 @@ impl MediatedRing {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.given_up.insert(token);
-                return Err(Error::Timeout { what: "waiting for a completion", after: start.elapsed() });
+                return Err(self.backend.timeout("waiting for a completion", start.elapsed()));
             }
             self.calls.wait(left)?;
         }
@@ -195,13 +195,14 @@ impl MediatedRing {
     fn done(&mut self, done: &Done) {
         let commands = self.flight.remove(&done.id).unwrap_or_default();
         self.in_flight -= commands.len();
+        let backend = self.backend.as_ref();
         for (n, Command { token, what, memory }) in commands.into_iter().enumerate() {
             let result = match (done.result, done.entries.get(n)) {
-                (Ok(()), Some(entry)) => answer(token, what, entry, Duration::ZERO),
+                (Ok(()), Some(entry)) => answer(backend, (token, what), entry, Duration::ZERO),
                 (Ok(()), None) => Err(Error::NotStarted { what }),
                 // The issuer went away meanwhile, and nobody wrote results.
                 (Err(Errno::ECANCELED | Errno::EINTR), _) => Err(Error::Interrupted { what }),
-                (Err(errno), _) => Err(call_error(what, errno)),
+                (Err(errno), _) => Err(call_error(backend, what, errno)),
             };
             guard_memory(&result, memory.as_ref());
             if !self.given_up.remove(&token) {

@@ -43,6 +43,7 @@ mod mediated;
 mod nvme;
 mod peer;
 mod rados;
+mod recover;
 mod share;
 mod smoke;
 mod trust;
@@ -78,6 +79,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("peer", peer::run),
     ("probe", smoke::probe),
     ("rados", rados::run),
+    ("recover", recover::run),
     ("share", share::run),
     ("smoke", smoke::run),
     ("trust", trust::run),
@@ -100,6 +102,7 @@ const CLIENTS: &[&[(&str, Client)]] = &[
     mediated::CLIENTS,
     nvme::CLIENTS,
     peer::CLIENTS,
+    recover::CLIENTS,
     share::CLIENTS,
     trust::CLIENTS,
 ];

@@ -154,7 +154,7 @@ impl Executor for Host {
     }
 
     fn map_dmabuf(&self, dmabuf: OwnedFd, len: usize) -> Result<MappedDmabuf> {
-        let region = Region::of_file(&dmabuf, 0, len, true, "mapping a dma-buf")?;
+        let region = Region::of_device(&dmabuf, 0, len, true, "mapping a dma-buf")?;
         Ok(MappedDmabuf { address: region.as_ptr() as u64, _held: Box::new(region) })
     }
 

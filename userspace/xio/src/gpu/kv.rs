@@ -152,8 +152,10 @@ impl Outcome {
             Some(Status::CAPACITY_EXCEEDED) => Err(Error::Capacity { key, capacity: None }),
             Some(status) => Err(Error::Status { op, key: Some(key), status }),
             None => Err(match self.code {
-                device::STATUS_TIMEOUT => Error::Timeout { what: op, after: timeout },
-                device::STATUS_FULL => Error::Timeout { what: "waiting for room in a queue", after: timeout },
+                device::STATUS_TIMEOUT => Error::Timeout { what: op, after: timeout, state: None },
+                device::STATUS_FULL => {
+                    Error::Timeout { what: "waiting for room in a queue", after: timeout, state: None }
+                }
                 device::STATUS_BROKEN => Error::Protocol("its queue is broken".into()),
                 _ => gpu("gpu", format!("{op} of key {key}: the kernel refused the item")),
             }),
@@ -222,8 +224,9 @@ impl GpuKv {
     /// Carries out a table of operations in batches, in no order; the outcome of each.
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLarge`], [`Error::Range`] (then nothing was done), [`Error::Gpu`]. What the
-    /// controller says is an outcome.
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLarge`], [`Error::Range`] (then nothing was done), [`Error::BufferGone`] of a
+    /// buffer from before a reset, [`Error::Gpu`]; [`Error::Revoked`] and [`Error::Gone`] when the controller was reset or went
+    /// away meanwhile: any of the operations may have been done or not. What the controller says is an outcome.
     pub fn run(&mut self, buffer: &GpuBuffer, tasks: &[Task]) -> Result<Vec<Outcome>> {
         self.run_as(Builtin::Batch, buffer, tasks).map(|(outcomes, _)| outcomes)
     }
@@ -238,9 +241,7 @@ impl GpuKv {
         buffer: &GpuBuffer,
         tasks: &[Task],
     ) -> Result<(Vec<Outcome>, Vec<u64>)> {
-        if !buffer.buffer().belongs_to(self.controller.backend()) {
-            return Err(Error::ForeignBuffer);
-        }
+        self.queues.iter().try_for_each(|queue| queue.admit(buffer.buffer()))?;
         tasks.iter().try_for_each(|task| task.check(buffer, &self.namespace))?;
         if tasks.is_empty() {
             return Ok((vec![], vec![]));
@@ -263,6 +264,8 @@ impl GpuKv {
         args.blocks = count.div_ceil(args.batch).min(1024);
         // SAFETY: all addresses were made here, as long as `count` says; nothing else uses them before the end.
         unsafe { Kernel::builtin(&self.gpu, kernel)?.launch(&args)? };
+        // What the kernel took for completions may have been read from memory that was no more.
+        self.queues.iter().try_for_each(GpuQueue::intact)?;
         let mut back = vec![TaskResult::EMPTY; tasks.len()];
         results.read(0, back.as_mut_bytes())?;
         let mut found = vec![0; words];

@@ -7,6 +7,7 @@ use super::device::Gpu;
 use super::doorbell::{Doorbell, Doorbells};
 use super::executor::Mapping;
 use super::memory::{DeviceMemory, Registered};
+use crate::buffer::Buffer;
 use crate::controller::Controller;
 use crate::error::{gpu, Error, Result};
 use crate::queue::RawQueue;
@@ -177,6 +178,20 @@ impl GpuQueue {
             poisoned: queue.poisoned,
             broken: queue.broken,
         })
+    }
+
+    /// Whether the queue is there at this moment, between kernels: if so, what the last one took for completions were some. Of a
+    /// queue that is no more, kernels get no answers.
+    ///
+    /// # Errors
+    /// [`Error::Revoked`], [`Error::Gone`].
+    pub fn intact(&self) -> Result<()> {
+        self.raw.intact()
+    }
+
+    /// Whether commands of this queue may point at a buffer of the same controller.
+    pub(super) fn admit(&self, buffer: &Buffer) -> Result<()> {
+        self.raw.admit(buffer)
     }
 
     /// Deletes the queue. When it returns `Ok` the controller does nothing for it any more.

@@ -59,9 +59,9 @@ impl Arena {
         self.insert(region, writable, (first..first + count).map(number))
     }
 
-    /// Gives the pages of the region addresses that follow each other, with a gap before and behind.
+    /// Makes memory whose pages have addresses that follow each other, with a gap before and behind. It can be revoked.
     pub(super) fn contiguous(self: &Arc<Self>, len: usize, writable: bool) -> Result<Mapped> {
-        let region = Arc::new(Region::anonymous(len)?);
+        let region = Arc::new(Region::anonymous(len)?.revocable());
         let count = region.len().div_ceil(PAGE_SIZE) as u64;
         let first = CONTIGUOUS + self.contiguous.fetch_add(count + 1, Ordering::Relaxed);
         Ok(self.insert(region, writable, first..first + count))

@@ -6,6 +6,7 @@ use crate::backend::{Backend, BufferParts, QueueParts, Select};
 use crate::error::{Error, Result};
 use crate::mapping::{Doorbell, Region};
 use crate::queue::RawQueue;
+use crate::state::ControllerState;
 use nvme_kv::{Cqe, Sqe, PAGE_SIZE};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub fn bare(entries: u32) -> Result<(RawQueue, Bare)> {
     let (sq_doorbell, cq_doorbell) = (doorbell(0)?, doorbell(128)?);
     let parts =
         QueueParts { handle: 1, qid: QID, entries, sq: sq.clone(), cq: cq.clone(), sq_doorbell, cq_doorbell };
-    let raw = RawQueue::new(Arc::new(Nobody), parts);
+    let raw = RawQueue::new(Arc::new(Nobody), parts, 0);
     Ok((raw, Bare { sq, cq, doorbells, entries, head: 0, posted: 0 }))
 }
 
@@ -123,6 +124,14 @@ impl Backend for Nobody {
         Err(Error::Gone)
     }
 
+    fn state(&self) -> Result<ControllerState> {
+        Err(Error::NoState)
+    }
+
+    fn set_state_event(&self, _event: Option<BorrowedFd<'_>>) -> Result<()> {
+        Err(Error::NoState)
+    }
+
     fn namespace(&self, _which: Select) -> Result<Option<GetNamespace>> {
         Err(Error::Gone)
     }
@@ -141,5 +150,18 @@ impl Backend for Nobody {
 
     fn free_buffer(&self, _handle: u32) -> Result<()> {
         Err(Error::Gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_state_is_not_told_errors_say_what_they_can() {
+        assert_eq!(Nobody.epoch().unwrap(), 0);
+        assert!(matches!(Nobody.lost("x"), Error::Revoked { what: "x", state: None }));
+        assert!(matches!(Nobody.not_live("x"), Error::Gone));
+        assert!(matches!(Nobody.timeout("x", std::time::Duration::ZERO), Error::Timeout { state: None, .. }));
     }
 }

@@ -18,13 +18,15 @@ pub(super) struct Allocation {
     pages: Vec<Page>,
     /// Whether the controller can write to it.
     pub writable: bool,
+    /// Whether the memory is the module's, which takes it back.
+    ours: bool,
     /// The lists, which the controller only reads.
     _lists: Vec<Mapped>,
 }
 
 impl Allocation {
     /// Lets the controller reach whole pages.
-    pub(super) fn new(arena: &Arc<Arena>, memory: Arc<Region>, writable: bool) -> Result<Self> {
+    pub(super) fn new(arena: &Arc<Arena>, memory: Arc<Region>, writable: bool, ours: bool) -> Result<Self> {
         let data = arena.scatter_region(memory, writable);
         let mut pages = vec![Page::new_zeroed(); data.addrs.len()];
         for (page, addr) in pages.iter_mut().zip(&data.addrs) {
@@ -39,12 +41,17 @@ impl Allocation {
                 lists.push(list);
             }
         }
-        Ok(Self { data, pages, writable, _lists: lists })
+        Ok(Self { data, pages, writable, ours, _lists: lists })
     }
 
     /// The data.
     pub(super) fn data(&self) -> Arc<Region> {
         self.data.region.clone()
+    }
+
+    /// Whether the memory is the module's.
+    pub(super) const fn is_ours(&self) -> bool {
+        self.ours
     }
 
     /// The table, to map.

@@ -73,11 +73,15 @@ impl Driver {
         let until = Instant::now() + self.timeout;
         while Csts(self.shared.read32(offset::CSTS)).rdy() != ready {
             if Instant::now() > until {
-                return Err(Error::Timeout { what: "enabling the controller", after: self.timeout });
+                return Err(self.late("enabling the controller"));
             }
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    const fn late(&self, what: &'static str) -> Error {
+        Error::Timeout { what, after: self.timeout, state: None }
     }
 
     fn choose_key_value(&mut self) -> Result<()> {
@@ -163,7 +167,7 @@ impl Driver {
         let last = at + Cqe::SIZE - 4;
         while (self.cq_memory.region.load_acquire(last) >> 16 & 1 == 1) != self.cq.phase() {
             if Instant::now() > until {
-                return Err(Error::Timeout { what: "admin command", after: self.timeout });
+                return Err(self.late("admin command"));
             }
             std::thread::yield_now();
         }

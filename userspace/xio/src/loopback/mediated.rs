@@ -4,7 +4,7 @@
 
 use super::arena::Mapped;
 use super::buffer::Allocation;
-use super::Loopback;
+use super::{doorbell, Loopback};
 use crate::backend::{Calls, Done};
 use crate::error::{Error, Result};
 use crate::mapping::Doorbell;
@@ -111,6 +111,8 @@ struct Progress {
     call: Option<u64>,
     commands: Vec<Option<Tracked>>,
     entries: Vec<KvEntry>,
+    /// Resets before it.
+    epoch: u32,
 }
 
 impl Loopback {
@@ -128,18 +130,25 @@ impl Loopback {
     /// Checks the entries of a call.
     fn begin(&self, mut entries: Vec<KvEntry>) -> Result<Progress> {
         self.admit()?;
-        let (state, limit) = (self.state()?, self.info.max_transfer);
+        let (state, limit) = (self.live("a call")?, self.info.max_transfer);
         let parsed = entries.iter_mut().map(|entry| {
             let parsed = parse(entry, limit, &state.buffers);
             parsed.inspect_err(|errno| entry.error = -(*errno as i32)).ok()
         });
-        Ok(Progress { call: None, commands: parsed.collect(), entries })
+        let epoch = state.life.state.resets;
+        Ok(Progress { call: None, commands: parsed.collect(), entries, epoch })
     }
 
     /// Takes completions and submits what has room; whether all entries are answered.
     fn step(&self, progress: &mut Progress) -> Result<bool> {
-        let Progress { call, commands, entries } = progress;
-        let mut guard = self.mediated()?;
+        let Progress { call, commands, entries, epoch } = progress;
+        let waiting = [Errno::ETIMEDOUT, Errno::ECANCELED].map(|errno| -(errno as i32));
+        let Some(mut guard) = self.mediated(*epoch)? else {
+            for entry in entries.iter_mut().filter(|entry| waiting.contains(&entry.error)) {
+                entry.error = -(Errno::ENODEV as i32);
+            }
+            return Ok(true);
+        };
         let Some(queue) = guard.as_mut() else { return Err(Error::Gone) };
         let call = *call.get_or_insert_with(|| queue.begin());
         for (index, cqe) in queue.reap(call) {
@@ -160,31 +169,40 @@ impl Loopback {
             // Until it is answered.
             entry.error = -(Errno::ETIMEDOUT as i32);
         }
-        let waiting = [Errno::ETIMEDOUT, Errno::ECANCELED].map(|errno| -(errno as i32));
         Ok(!entries.iter().any(|entry| waiting.contains(&entry.error)))
     }
 
     /// Nobody asks for the call any more.
     fn end(&self, progress: &Progress) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.life.state.resets != progress.epoch {
+            // It ended with the queue.
+            return;
+        }
         let mut guard = self.mediated.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(queue), Some(call)) = (guard.as_mut(), progress.call) {
             queue.end(call);
         }
     }
 
-    /// The queue of mediated commands, made when it is asked for first.
-    fn mediated(&self) -> Result<MutexGuard<'_, Option<Mediated>>> {
+    /// The queue of mediated commands, made when it is asked for first; `None` for calls from before a reset.
+    fn mediated(&self, epoch: u32) -> Result<Option<MutexGuard<'_, Option<Mediated>>>> {
         let mut state = self.state()?;
+        if !state.life.state.is_live() || state.life.state.resets != epoch {
+            return Ok(None);
+        }
         let mut mediated = self.mediated.lock().unwrap_or_else(PoisonError::into_inner);
         if mediated.is_none() {
             let entries = self.info.mediated_depth + 1;
-            let (handle, sq, cq) = self.add_queue(&mut state, entries, |_| Ok(None))?;
-            state.mediated = Some(handle);
-            let (doorbells, qid) = (state.driver.cap().doorbells(), handle as u16);
-            let doorbells = (self.doorbell(doorbells.sq_tail(qid))?, self.doorbell(doorbells.cq_head(qid))?);
+            let (qid, sq, cq) = self.add_queue(&mut state, entries, |_| Ok(None))?;
+            state.mediated = Some(qid);
+            let doorbells = state.driver.cap().doorbells();
+            let registers = &self.shared.doorbells;
+            let (tail, head) = (doorbells.sq_tail(qid), doorbells.cq_head(qid));
+            let doorbells = (doorbell(registers, tail)?, doorbell(registers, head)?);
             *mediated = Mediated::new(entries, (sq, cq), doorbells);
         }
-        Ok(mediated)
+        Ok(Some(mediated))
     }
 }
 

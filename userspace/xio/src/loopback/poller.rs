@@ -143,6 +143,13 @@ impl Events {
         self.lock().insert(qid, (vector, event));
     }
 
+    /// The queue is no more, and whoever sleeps on its eventfd is woken.
+    pub(super) fn end(&self, qid: u16) {
+        if let Some((_, event)) = self.lock().remove(&qid) {
+            set(&event);
+        }
+    }
+
     /// The queue is no more.
     pub(super) fn remove(&self, qid: u16) {
         self.lock().remove(&qid);
@@ -152,8 +159,13 @@ impl Events {
 impl Interrupts for Events {
     fn raise(&self, vector: u16) {
         for (_, event) in self.lock().values().filter(|(v, _)| *v == vector) {
-            // It fails only when the counter is at its end, and then the event is set.
-            let _ = nix::unistd::write(event, &1u64.to_ne_bytes());
+            set(event);
         }
     }
+}
+
+/// Sets an eventfd.
+pub(super) fn set(event: &OwnedFd) {
+    // It fails only when the counter is at its end, and then the event is set.
+    let _ = nix::unistd::write(event, &1u64.to_ne_bytes());
 }

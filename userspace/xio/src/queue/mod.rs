@@ -61,8 +61,8 @@ impl Default for QueueOptions {
 /// Each command holds the [`Slice`](crate::Slice) it uses until it is answered, so no buffer is freed under it.
 /// Dropping the queue deletes it in the controller first and then lets go of the memory of unanswered commands.
 ///
-/// When the controller is lost, the module revokes the mappings of the queue and of its buffers; touching them
-/// raises SIGBUS, which ends the process unless it handles the signal.
+/// When the controller is reset, the module revokes the mappings of the queue and of its buffers: all calls fail with
+/// [`Error::Revoked`], but for completions that came before. Drop the queue and make a new one.
 #[derive(Debug)]
 pub struct Queue {
     raw: RawQueue,
@@ -72,7 +72,30 @@ pub struct Queue {
     event: Option<EventFd>,
     options: QueueOptions,
     unrung: bool,
-    broken: Option<String>,
+    broken: Option<Broken>,
+}
+
+/// Why a queue takes no more commands.
+#[derive(Debug)]
+enum Broken {
+    /// The controller broke the protocol in this way.
+    Protocol(String),
+    /// The controller was reset or is gone.
+    Revoked,
+}
+
+/// What calls that are about no command in particular are doing.
+const POLLING: &str = "waiting for a completion";
+
+/// Sleeps until a descriptor is readable, or for about `left`.
+pub(crate) fn sleep_until_readable(fd: BorrowedFd<'_>, left: Duration) -> Result<()> {
+    // Rounded up, so that the last part of a millisecond is not spent spinning.
+    let left = left + Duration::from_micros(999);
+    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(errno) => Err(os("waiting for an eventfd", errno)),
+    }
 }
 
 /// Passes of a waiting loop between two looks at the clock.
@@ -146,16 +169,16 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::QueueFull`] when completions must be taken first, errors about keys, sizes and buffers (then nothing
-    /// was submitted), [`Error::Protocol`].
+    /// was submitted), [`Error::BufferGone`] of a buffer from before a reset, [`Error::Protocol`], [`Error::Revoked`],
+    /// [`Error::Gone`].
     pub fn submit(&mut self, namespace: &Namespace, operation: Operation) -> Result<Token> {
-        self.healthy()?;
+        let what = operation.name();
+        self.healthy(what)?;
         let (command, memory) = operation.prepare(namespace)?;
-        if memory.as_ref().is_some_and(|m| !m.buffer().belongs_to(self.raw.backend())) {
-            return Err(Error::ForeignBuffer);
-        }
+        memory.as_ref().map_or(Ok(()), |memory| self.raw.admit(memory.buffer()))?;
         if self.table.next().is_none() {
             // Answers to commands that were given up make room.
-            self.reap()?;
+            self.reap(what)?;
         }
         let full = Error::QueueFull { depth: self.depth() };
         let Some(cid) = self.table.next() else { return Err(full) };
@@ -177,13 +200,14 @@ impl Queue {
     /// submissions, and looks at no clock.
     ///
     /// # Errors
-    /// [`Error::Protocol`]: the controller broke the rules and the queue takes no more commands.
+    /// [`Error::Protocol`]: the controller broke the rules and the queue takes no more commands. [`Error::Revoked`],
+    /// [`Error::Gone`].
     pub fn poll(&mut self) -> Result<Option<Completion>> {
         if let Some(completion) = self.table.first_ready() {
             return Ok(Some(completion));
         }
-        self.healthy()?;
-        self.reap()?;
+        self.healthy(POLLING)?;
+        self.reap(POLLING)?;
         Ok(self.table.first_ready())
     }
 
@@ -191,9 +215,9 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline: the command is [given up](Self::abandon). [`Error::UnknownToken`],
-    /// [`Error::Protocol`].
+    /// [`Error::Protocol`], [`Error::Revoked`], [`Error::Gone`].
     pub fn wait(&mut self, token: Token, deadline: Instant) -> Result<Completion> {
-        self.wait_until(token, Limit::At(deadline), "waiting for a completion")
+        self.wait_until(token, Limit::At(deadline), POLLING)
     }
 
     /// Gives a command up. Its completion, should one come, is dropped; its place and memory stay taken until then.
@@ -213,7 +237,7 @@ impl Queue {
     /// Rings, then sleeps until there is a completion to poll, at most for `timeout`; whether there is one.
     ///
     /// # Errors
-    /// [`Error::NoEvent`], [`Error::Protocol`], or what the operating system says.
+    /// [`Error::NoEvent`], [`Error::Protocol`], [`Error::Revoked`], [`Error::Gone`], or what the operating system says.
     pub fn wait_event(&mut self, timeout: Duration) -> Result<bool> {
         self.ring();
         let until = Instant::now() + timeout.min(FOREVER);
@@ -224,8 +248,8 @@ impl Queue {
                 Ok(_) | Err(Errno::EAGAIN) => {}
                 Err(errno) => return Err(os("reading an eventfd", errno)),
             }
-            self.healthy()?;
-            self.reap()?;
+            self.healthy(POLLING)?;
+            self.reap(POLLING)?;
             if self.table.has_ready() {
                 return Ok(true);
             }
@@ -233,19 +257,8 @@ impl Queue {
             if left.is_zero() {
                 return Ok(false);
             }
-            self.sleep(left)?;
-        }
-    }
-
-    /// Sleeps until the eventfd is signalled, or for about `left`.
-    fn sleep(&self, left: Duration) -> Result<()> {
-        let event = self.event.as_ref().ok_or(Error::NoEvent)?;
-        // Rounded up, so that the last part of a millisecond is not spent spinning.
-        let left = left + Duration::from_micros(999);
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(os("waiting for an eventfd", errno)),
+            let event = self.event.as_ref().ok_or(Error::NoEvent)?;
+            sleep_until_readable(event.as_fd(), left)?;
         }
     }
 
@@ -264,9 +277,10 @@ impl Queue {
         })
     }
 
-    fn healthy(&self) -> Result<()> {
+    fn healthy(&self, what: &'static str) -> Result<()> {
         match &self.broken {
-            Some(why) => protocol(why.clone()),
+            Some(Broken::Protocol(why)) => protocol(why.clone()),
+            Some(Broken::Revoked) => Err(self.raw.lost(what)),
             None => Ok(()),
         }
     }
@@ -281,8 +295,8 @@ impl Queue {
                 Ok(None) => {}
                 Err(()) => return Err(Error::UnknownToken),
             }
-            self.healthy()?;
-            if self.reap()? == 0 {
+            self.healthy(what)?;
+            if self.reap(what)? == 0 {
                 std::hint::spin_loop();
             }
             passes = passes.wrapping_add(1);
@@ -298,7 +312,7 @@ impl Queue {
             limit = Limit::At(until);
             if now >= until && matches!(self.table.ready(token), Ok(None)) {
                 self.table.poison(token);
-                return Err(Error::Timeout { what, after: until.saturating_duration_since(since) });
+                return Err(self.raw.backend().timeout(what, until.saturating_duration_since(since)));
             }
             if self.options.wait == Wait::Yield {
                 std::thread::yield_now();
@@ -307,11 +321,18 @@ impl Queue {
     }
 
     /// Takes note of all completions that are there; how many.
-    fn reap(&mut self) -> Result<usize> {
+    fn reap(&mut self, what: &'static str) -> Result<usize> {
         let mut count = 0;
-        while let Some(cqe) = self.raw.read(self.cq.head(), self.cq.phase()) {
+        loop {
+            let cqe = self.raw.read(self.cq.head(), self.cq.phase());
+            // The zeros in place of a revoked queue are no entries.
+            if self.raw.is_revoked() {
+                self.broken = Some(Broken::Revoked);
+                return Err(self.raw.lost(what));
+            }
+            let Some(cqe) = cqe else { break };
             if let Err(why) = self.accept(&cqe) {
-                self.broken = Some(why.clone());
+                self.broken = Some(Broken::Protocol(why.clone()));
                 return protocol(why);
             }
             self.cq.pop();

@@ -2,6 +2,7 @@
 //! A queue pair without anything that drives it.
 
 use crate::backend::{Backend, QueueParts};
+use crate::buffer::Buffer;
 use crate::dmabuf::{Exported, QueuePart};
 use crate::error::{Error, Result};
 use crate::mapping::Doorbell;
@@ -11,18 +12,55 @@ use std::sync::Arc;
 /// A queue pair, mapped, for code that drives it itself (such as a GPU kernel). [`Queue`](crate::Queue) is one with
 /// a driver. Deleted when dropped.
 ///
-/// When the controller is lost or the module lets go of it, the mappings are revoked and touching them raises
-/// SIGBUS.
+/// When the controller is reset or the module lets go of it, the mappings are revoked. To code of this process the completion
+/// queue reads as zeros then, which is a completion when the phase tag that is waited for is 0, and what is written goes
+/// nowhere: such code asks [`intact`](Self::intact) before it believes a completion. (See [`sigbus`](crate::sigbus).)
 #[derive(Debug)]
 pub struct RawQueue {
     parts: QueueParts,
     backend: Arc<dyn Backend>,
     deleted: bool,
+    /// Resets of the controller before it was made.
+    epoch: u32,
 }
 
 impl RawQueue {
-    pub(crate) const fn new(backend: Arc<dyn Backend>, parts: QueueParts) -> Self {
-        Self { parts, backend, deleted: false }
+    pub(crate) const fn new(backend: Arc<dyn Backend>, parts: QueueParts, epoch: u32) -> Self {
+        Self { parts, backend, deleted: false, epoch }
+    }
+
+    /// Whether the queue is there at this moment: then all that was read from it until now was good.
+    ///
+    /// # Errors
+    /// [`Error::Revoked`], [`Error::Gone`].
+    pub fn intact(&self) -> Result<()> {
+        match self.parts.cq.look() {
+            true => Err(self.lost("using a queue")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether what was read from the completion queue was read from memory that is no more.
+    #[inline]
+    pub(super) fn is_revoked(&self) -> bool {
+        self.parts.cq.is_revoked()
+    }
+
+    pub(super) fn lost(&self, what: &'static str) -> Error {
+        self.backend.lost(what)
+    }
+
+    /// Whether commands of this queue may point at a buffer.
+    pub(crate) fn admit(&self, buffer: &Buffer) -> Result<()> {
+        if !buffer.belongs_to(&self.backend) {
+            return Err(Error::ForeignBuffer);
+        }
+        if !buffer.is_of_epoch(self.epoch) {
+            // One of the two is from before a reset. If it is the buffer, its addresses are another's by now.
+            self.intact()?;
+            return Err(Error::BufferGone);
+        }
+        Ok(())
     }
 
     /// Queue identifier, which completions carry.
@@ -77,13 +115,13 @@ impl RawQueue {
         self.delete()
     }
 
-    /// Deletes the queue, once. A controller that is gone does nothing any more either.
+    /// Deletes the queue, once. A controller that is gone or stopped does nothing any more either.
     pub(crate) fn delete(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.deleted, true) {
             return Ok(());
         }
         match self.backend.destroy_queue(self.parts.handle) {
-            Err(Error::Gone) => Ok(()),
+            Err(Error::Gone | Error::NotLive { .. }) => Ok(()),
             done => done,
         }
     }

@@ -12,6 +12,7 @@ mod encode;
 mod faults;
 mod memory;
 mod operations;
+mod resets;
 mod rig;
 mod runtimes;
 mod sharing;

@@ -11,6 +11,7 @@ mod no_syscall;
 mod operations;
 mod paths;
 mod queues;
+mod resets;
 mod ring;
 mod sizes;
 mod stall;

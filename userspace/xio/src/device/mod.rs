@@ -2,18 +2,18 @@
 //! The module's node: requests by ioctl, memory by mmap.
 #![allow(unsafe_code, reason = "ioctl takes a pointer")]
 
+mod refusal;
+
 use crate::backend::{Backend, BufferParts, Calls, QueueParts, Select};
 use crate::dmabuf::{Exported, Import, QueuePart};
 use crate::error::{os, Error, Result};
-use crate::info::Unconfined;
 use crate::mapping::{Doorbell, Region};
+use crate::state::ControllerState;
 use crate::uring::UringCalls;
 use nix::errno::Errno;
-use nix::sys::resource::{getrlimit, Resource};
+use refusal::{open_error, unfit};
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,9 +63,22 @@ impl Device {
             Err(Errno::ENOTTY | Errno::EINVAL | Errno::E2BIG) => {
                 return Err(interface("it does not answer as a node of the rocm_xio module does".into()));
             }
-            Err(errno) => return Err(os("asking the module for the controller", errno)),
+            Err(errno) => return Err(self.failed("asking the module for the controller", errno)),
         }
         unfit(&info).map_or(Ok(()), |reason| Err(interface(reason)))
+    }
+
+    /// `GET_STATE`, with the eventfd that `event` sets.
+    fn get_state(&self, event: Option<i32>) -> Result<ControllerState> {
+        let mut state = uapi::GetState::new_zeroed();
+        state.size = uapi::GetState::LAYOUT.size as u32;
+        state.flags = event.map_or(0, |_| uapi::STATE_SET_EVENTFD);
+        state.eventfd = event.unwrap_or(uapi::NO_EVENTFD);
+        match self.request(&mut state) {
+            Ok(()) => Ok(ControllerState::new(&state)),
+            Err(Errno::ENOTTY) => Err(Error::NoState),
+            Err(errno) => Err(os("asking for the controller's state", errno)),
+        }
     }
 
     /// One ioctl; all of ours read and write their structure.
@@ -78,7 +91,12 @@ impl Device {
 
     fn map(&self, offset: u64, len: u64, writable: bool, what: &'static str) -> Result<Arc<Region>> {
         let len = usize::try_from(len).map_err(|_| os(what, Errno::EOVERFLOW))?;
-        Region::of_file(&self.file, offset, len, writable, what).map(Arc::new)
+        let mapped = Region::of_device(&self.file, offset, len, writable, what).map(Arc::new);
+        mapped.map_err(|error| match &error {
+            // It went with a reset since it was made.
+            Error::Os { source, .. } if source.raw_os_error() == Some(Errno::ENXIO as i32) => self.lost(what),
+            _ => error,
+        })
     }
 
     fn doorbell(&self, offset: u64, at: u32) -> Result<Doorbell> {
@@ -116,6 +134,7 @@ impl Device {
             len: made.len as usize,
             table: self.map_table(made.table_offset, made.table_len)?,
             writable: true,
+            imported: false,
         })
     }
 
@@ -127,76 +146,23 @@ impl Device {
             Err(error) => Err(error),
         }
     }
-
-    /// Why memory could not be registered.
-    fn register_error(&self, len: u64, errno: Errno) -> Error {
-        match errno {
-            Errno::ENOMEM => match getrlimit(Resource::RLIMIT_MEMLOCK) {
-                Ok((limit, _)) => Error::MemoryLock { len, limit },
-                Err(errno) => os("asking for RLIMIT_MEMLOCK", errno),
-            },
-            Errno::ENOTTY => Error::Interface {
-                path: self.path.clone(),
-                reason: "the module does not register memory: update the module".into(),
-            },
-            errno => self.refused("registering memory", errno),
-        }
-    }
-
-    /// Why controller memory could not be had, if it was asked for.
-    fn cmb_error(&self, cmb: bool, what: &'static str, errno: Errno) -> Option<Error> {
-        match errno {
-            Errno::EOPNOTSUPP if cmb => Some(Error::NoCmb { what }),
-            Errno::ENOSPC if cmb => {
-                let info = self.info().ok()?;
-                let (free, size) = (info.cmb_free, info.cmb_size);
-                Some(Error::CmbFull { free, size })
-            }
-            _ => None,
-        }
-    }
-
-    /// Why memory could not be imported.
-    fn import_error(&self, errno: Errno) -> Error {
-        match errno {
-            Errno::EREMOTEIO => Error::NotPeer,
-            Errno::ESTALE => Error::TakenBack,
-            errno => self.refused("importing memory", errno),
-        }
-    }
-
-    /// Why a queue or a buffer could not be had.
-    fn refused(&self, what: &'static str, errno: Errno) -> Error {
-        match errno {
-            Errno::EPERM => match self.info() {
-                Ok(info) if info.direct == uapi::DIRECT_REFUSED => {
-                    let missing = Unconfined(info.unconfined);
-                    Error::DirectRefused { iommu: info.iommu.into(), missing }
-                }
-                Ok(info) => Error::Refused(info.direct.into()),
-                Err(error) => error,
-            },
-            Errno::EDQUOT => match self.info() {
-                Ok(info) => Error::Quota {
-                    what,
-                    client: info.max_client_memory,
-                    user: info.max_user_memory,
-                    queues: info.max_client_queues,
-                },
-                Err(error) => error,
-            },
-            Errno::ENOSPC => Error::NoQueueLeft,
-            _ => os(what, errno),
-        }
-    }
 }
 
 impl Backend for Device {
     fn info(&self) -> Result<uapi::GetInfo> {
         let mut info = uapi::GetInfo::new_zeroed();
         info.size = uapi::GetInfo::LAYOUT.size as u32;
-        self.request(&mut info).map_err(|e| os("asking the module for the controller", e))?;
+        self.request(&mut info).map_err(|e| self.failed("asking the module for the controller", e))?;
         Ok(info)
+    }
+
+    fn state(&self) -> Result<ControllerState> {
+        self.get_state(None)
+    }
+
+    fn set_state_event(&self, event: Option<BorrowedFd<'_>>) -> Result<()> {
+        let fd = event.map_or(uapi::NO_EVENTFD, |fd| fd.as_raw_fd());
+        self.get_state(Some(fd)).map(drop)
     }
 
     fn namespace(&self, which: Select) -> Result<Option<uapi::GetNamespace>> {
@@ -211,7 +177,7 @@ impl Backend for Device {
         match self.request(&mut namespace) {
             Ok(()) => Ok(Some(namespace)),
             Err(Errno::ENOENT) => Ok(None),
-            Err(errno) => Err(os("asking for a namespace", errno)),
+            Err(errno) => Err(self.failed("asking for a namespace", errno)),
         }
     }
 
@@ -239,7 +205,7 @@ impl Backend for Device {
         match self.request(&mut destroy) {
             // The queue went when the controller was reset.
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(errno) => Err(os("deleting a queue", errno)),
+            Err(errno) => Err(self.failed("deleting a queue", errno)),
         }
     }
 
@@ -272,7 +238,7 @@ impl Backend for Device {
             let _ = self.free_buffer(made.handle);
         })?;
         let len = memory.len();
-        Ok(BufferParts { handle: made.handle, data: Some(memory), len, table, writable })
+        Ok(BufferParts { handle: made.handle, data: Some(memory), len, table, writable, imported: false })
     }
 
     fn import_buffer(&self, dmabuf: BorrowedFd<'_>, import: &Import) -> Result<BufferParts> {
@@ -288,13 +254,15 @@ impl Backend for Device {
             let _ = self.free_buffer(made.handle);
         })?;
         // Not every exporter lets a processor see its memory.
-        let data = Region::of_file(dmabuf, import.offset, import.len, !import.read_only, "mapping a dma-buf");
+        let data =
+            Region::of_device(dmabuf, import.offset, import.len, !import.read_only, "mapping a dma-buf");
         Ok(BufferParts {
             handle: made.handle,
             data: data.ok().map(Arc::new),
             len: import.len,
             table,
             writable: !import.read_only,
+            imported: true,
         })
     }
 
@@ -328,51 +296,8 @@ impl Backend for Device {
     fn free_buffer(&self, handle: u32) -> Result<()> {
         let mut free = uapi::BufferFree::new_zeroed();
         (free.size, free.handle) = (uapi::BufferFree::LAYOUT.size as u32, handle);
-        self.request(&mut free).map_err(|e| os("freeing a buffer", e))
+        self.request(&mut free).map_err(|e| self.failed("freeing a buffer", e))
     }
-}
-
-/// What this library misses in a module; `None` when nothing. A newer interface is a larger one.
-fn unfit(info: &uapi::GetInfo) -> Option<String> {
-    let (theirs, ours) = (info.abi_version, uapi::ABI_VERSION);
-    if theirs < ours {
-        return Some(format!(
-            "the module speaks interface {theirs}, this program needs {ours}: update the module"
-        ));
-    }
-    let needed = [
-        (uapi::FEATURE_DIRECT_QUEUE, "queues mapped into the client"),
-        (uapi::FEATURE_BUFFER_TABLE, "buffers with their table of addresses"),
-    ];
-    let missing = needed.iter().find(|(bit, _)| info.features & bit == 0);
-    missing.map(|(_, what)| format!("the module does not offer {what}: update the module"))
-}
-
-/// Why a node could not be opened.
-fn open_error(path: &Path, error: io::Error) -> Error {
-    let path = path.to_owned();
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOENT | Errno::ENOTDIR) => Error::NoNode { path },
-        Some(Errno::EACCES | Errno::EPERM) => {
-            let gid = std::fs::metadata(&path).map(|m| m.gid());
-            let group = gid.map_or_else(|_| "render".into(), group_name);
-            Error::Permission { path, group }
-        }
-        Some(Errno::ENODEV | Errno::ENXIO) => Error::Gone,
-        Some(Errno::EBUSY) => Error::Busy,
-        _ => Error::Os { what: "opening the controller's node", source: error },
-    }
-}
-
-/// Name of a group by the group file, so that static programs need no name service; else its number.
-fn group_name(gid: u32) -> String {
-    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    let name = groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
-    });
-    name.unwrap_or_else(|| gid.to_string())
 }
 
 #[cfg(test)]
@@ -390,21 +315,5 @@ mod tests {
     fn another_kind_of_node_is_told_apart() {
         let error = Device::open(Path::new("/dev/null")).unwrap_err();
         assert!(matches!(error, Error::Interface { .. }), "{error}");
-    }
-
-    #[test]
-    fn older_modules_are_refused_and_newer_ones_are_not() {
-        let mut info = uapi::GetInfo::new_zeroed();
-        assert!(unfit(&info).unwrap().contains("interface 0, this program needs 1"));
-        (info.abi_version, info.features) = (uapi::ABI_VERSION + 1, uapi::FEATURE_DIRECT_QUEUE);
-        assert!(unfit(&info).unwrap().contains("table of addresses"));
-        info.features = u64::MAX;
-        assert_eq!(unfit(&info), None);
-    }
-
-    #[test]
-    fn groups_by_name_or_number() {
-        assert_eq!(group_name(0), "root");
-        assert_eq!(group_name(4_000_000_000), "4000000000");
     }
 }
