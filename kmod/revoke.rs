@@ -15,7 +15,7 @@ use crate::{
 use kernel::{
     impl_has_work,
     sync::Arc,
-    workqueue::{self, WorkItem},
+    workqueue::WorkItem,
 };
 
 impl_has_work! {
@@ -52,12 +52,12 @@ impl Xio {
     /// Gives memory back, and ends what departed clients made, as soon as the lock can be had.
     pub(crate) fn give_back_soon(self: Arc<Self>) {
         // One that waits already will see it.
-        let _ = workqueue::system_unbound().enqueue::<_, 0>(self);
+        let _ = work::queue().enqueue::<_, 0>(self);
     }
 
     /// Unmaps what was put aside, as soon as its drivers' locks can be had.
     pub(crate) fn unmap_soon(self: Arc<Self>) {
-        let _ = workqueue::system_unbound().enqueue::<_, 1>(self);
+        let _ = work::queue().enqueue::<_, 1>(self);
     }
 
     /// Waits until nothing is left to be given back or unmapped. No lock is held.

@@ -17,7 +17,7 @@ use kernel::{
     },
     new_mutex, new_poll_condvar,
     time::msecs_to_jiffies,
-    workqueue::{self, impl_has_delayed_work, WorkItem},
+    workqueue::{impl_has_delayed_work, WorkItem},
 };
 use xio_uapi::GetState;
 
@@ -147,7 +147,7 @@ impl Xio {
     /// Looks at the controller from time to time, until the device is unbound.
     pub(crate) fn watch(self: Arc<Self>) {
         // One that waits already will do.
-        let _ = workqueue::system_unbound().enqueue_delayed::<_, 2>(self, msecs_to_jiffies(LOOK_MS));
+        let _ = work::queue().enqueue_delayed::<_, 2>(self, msecs_to_jiffies(LOOK_MS));
     }
 
     /// Does not look any more when this returns.

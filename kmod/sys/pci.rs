@@ -38,18 +38,27 @@ impl Enabled {
     /// The result is dropped before the device is unbound.
     pub(crate) unsafe fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
         pdev.enable_device_mem()?;
+        // What recovery from an error restores: what the core saved when it found the device has its memory disabled.
+        // SAFETY: A valid device.
+        to_result(unsafe { bindings::pci_save_state(raw(pdev)) }).inspect_err(|_| Self::disable(raw(pdev)))?;
         // INVARIANT: By the contract of this function.
         Ok(Self(raw(pdev)))
     }
 }
 
+impl Enabled {
+    fn disable(pdev: *mut bindings::pci_dev) {
+        // SAFETY: Only called with devices that are being bound or are bound.
+        unsafe {
+            bindings::pci_clear_master(pdev);
+            bindings::pci_disable_device(pdev);
+        }
+    }
+}
+
 impl Drop for Enabled {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the device is bound.
-        unsafe {
-            bindings::pci_clear_master(self.0);
-            bindings::pci_disable_device(self.0);
-        }
+        Self::disable(self.0);
     }
 }
 
@@ -306,7 +315,7 @@ pub(crate) mod adapter {
     }
 
     unsafe extern "C" fn slot_reset(pdev: *mut bindings::pci_dev) -> bindings::pci_ers_result_t {
-        // SAFETY: A device of ours, whose configuration was saved when it was found.
+        // SAFETY: A device of ours, whose configuration was saved when it was bound.
         unsafe { bindings::pci_restore_state(pdev) };
         bindings::pci_ers_result_PCI_ERS_RESULT_RECOVERED
     }

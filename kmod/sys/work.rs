@@ -4,7 +4,7 @@
 use kernel::{
     bindings,
     sync::Arc,
-    workqueue::{DelayedWork, Work},
+    workqueue::{DelayedWork, Queue, Work},
 };
 
 /// Waits until the work is done, if it was asked for. A work item does not keep the module, so this comes before the
@@ -24,4 +24,10 @@ pub(crate) fn cancel<T, const ID: u64>(work: &DelayedWork<T, ID>, this: &Arc<T>)
             drop(Arc::from_raw(Arc::as_ptr(this)));
         }
     }
+}
+
+/// Where work is done that may wait for the controller.
+pub(crate) fn queue() -> &'static Queue {
+    // SAFETY: Always there; `Queue` is what the kernel's is.
+    unsafe { Queue::from_raw(bindings::system_dfl_wq) }
 }

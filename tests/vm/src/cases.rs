@@ -136,10 +136,6 @@ pub const CASES: &[Case] = &[
         let options = ["--msi", "--cmb", "4M", "--dstrd", "10"];
         Machine::new().iommu(Iommu::Intel).fake_gpu().root_ports().controller(&options).timeout(900)
     }),
-    case("lifecycle-bus", "lifecycle,bus", || {
-        let options = ["--msi", "--cmb", "4M", "--dstrd", "10", "-v", "-v"];
-        Machine::new().iommu(Iommu::Intel).fake_gpu().root_ports().controller(&options).timeout(900)
-    }),
     case("recover", "recover", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("mediated", "mediated,iommu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("mediated-no-iommu", "mediated", || Machine::new().controller(&[]).timeout(300)),

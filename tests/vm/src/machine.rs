@@ -256,7 +256,7 @@ impl Machine {
             let place = if self.one_slot {
                 format!(r#""addr":"0x8.{index}","multifunction":true,"#)
             } else if self.root_port {
-                let port = format!("-device pcie-root-port,id=rp{index},chassis={index},slot={index} -device");
+                let port = format!("-device pcie-root-port,id=rp{index},chassis={index},slot={index},x-speed=2_5,x-width=1 -device");
                 arguments.pop();
                 arguments.extend(words(&port));
                 format!(r#""bus":"rp{index}","#)
