@@ -59,6 +59,17 @@ pub fn interruptions_end_requests_and_spoil_none() {
     client.join().unwrap();
 }
 
+/// Nor does one that the client never answers go on.
+pub fn interruptions_end_requests_that_nobody_answers() {
+    let (remote, _messages) = start();
+    let theirs = remote.clone();
+    let reader = thread::spawn(move || read(&theirs, 1));
+    let interruption = remote.interrupt();
+    assert_eq!(reader.join().unwrap(), None);
+    drop(interruption);
+    assert!(!remote.is_waiting());
+}
+
 /// Nobody waits for a client that has left.
 pub fn the_end_of_the_client_ends_requests() {
     let (remote, _messages) = start();
