@@ -18,7 +18,7 @@ macro_rules! models {
 
 models! {
     store::models { answers_wake_who_takes_them answers_wake_who_takes_them_when_another_asked budgets_are_never_exceeded }
-    store::embedded::models { jobs_are_done_before_the_end }
+    store::embedded::models { jobs_are_done_before_the_end jobs_wake_workers }
     vfio::models {
         answers_belong_to_their_requests interruptions_end_requests_and_spoil_none interruptions_end_requests_that_nobody_answers the_end_of_the_client_ends_requests
     }
