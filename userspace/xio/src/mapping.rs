@@ -223,7 +223,7 @@ mod tests {
         let region = Region::anonymous(4096).unwrap();
         let data: Vec<u8> = (0..64u8).map(|n| n + 1).collect();
         // In the interpreter not all.
-        let step = if cfg!(miri) { 5 } else { 1 };
+        let step = if cfg!(miri) { 13 } else { 1 };
         for at in (0..17).step_by(step) {
             for len in (0..40).step_by(step) {
                 region.write(0, &[0; 128]);
