@@ -2,11 +2,8 @@
 //! Sources of the programs `xio-target` and `xio`, as they are.
 
 #[path = ""]
-#[allow(
-    dead_code,
-    clippy::items_after_test_module,
-    reason = "of the sources only what reads foreign text is used"
-)]
+#[allow(dead_code, reason = "of the sources only what reads foreign text is used")]
+#[allow(rustdoc::broken_intra_doc_links, reason = "clap prints it as it stands")]
 pub(crate) mod xio_target {
     #[path = "../../../userspace/xio-target/src/cli.rs"]
     pub(crate) mod cli;
