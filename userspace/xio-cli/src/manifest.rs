@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Manifests: a JSON object a line, each a key and where its value is or goes.
 
-use crate::exit::Failure;
+use super::exit::Failure;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fs::File;
@@ -43,13 +43,19 @@ pub struct Entry {
 
 /// Reads a manifest.
 pub fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
-    let (name, folder) = (name(path), path.parent().unwrap_or(Path::new("")));
+    let name = name(path);
     let failed = |source| Failure::Input { name: name.clone(), source };
     let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
         Box::new(BufReader::new(File::open(path).map_err(failed)?))
     };
+    read_from(input, &name, path.parent().unwrap_or(Path::new("")))
+}
+
+/// Reads a manifest of that name from wherever it comes.
+pub fn read_from(input: impl BufRead, name: &str, folder: &Path) -> Result<Vec<Entry>, Failure> {
+    let failed = |source| Failure::Input { name: name.to_owned(), source };
     let mut entries = Vec::new();
     for (n, line) in (1..).zip(input.lines()) {
         let line = line.map_err(failed)?;
@@ -57,7 +63,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
             continue;
         }
         let entry = parse(n, &line, folder);
-        entries.push(entry.map_err(|what| Failure::Manifest { name: name.clone(), line: n, what })?);
+        entries.push(entry.map_err(|what| Failure::Manifest { name: name.to_owned(), line: n, what })?);
     }
     Ok(entries)
 }

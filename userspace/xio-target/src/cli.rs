@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Command line.
 
-use crate::control::Request;
-use crate::serve::about;
+use super::control::Request;
+use super::serve::about;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};

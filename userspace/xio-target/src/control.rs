@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The control socket: a line of JSON asks, a line of JSON answers.
 
-use crate::serve::{about, Namespaces};
+use super::serve::{about, Namespaces};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -116,7 +116,8 @@ impl Control {
         }
     }
 
-    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
+    /// Answers one client.
+    pub(crate) fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut line = String::new();

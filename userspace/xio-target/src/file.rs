@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `xio-target.toml`: namespaces by name, and the controllers that have them.
 
-use crate::cli::{parse_bytes, unique_serial};
+use super::cli::{parse_bytes, unique_serial};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::io;
@@ -100,7 +100,8 @@ impl File {
         Self::parse(&std::fs::read_to_string(path)?)
     }
 
-    fn parse(text: &str) -> io::Result<Self> {
+    /// Reads its text.
+    pub(crate) fn parse(text: &str) -> io::Result<Self> {
         let file: Self = toml::from_str(text).map_err(io::Error::other)?;
         for (name, controller) in &file.controller {
             if let Some(missing) = controller.namespaces.iter().find(|n| !file.namespace.contains_key(*n)) {

@@ -102,6 +102,11 @@ impl Flights {
         Later::new(self.next(), &self.answers)
     }
 
+    /// From now on the calling thread, which calls [`take`](Self::take), is woken by answers.
+    pub(crate) fn wake_me(&self) {
+        self.answers.wake_me();
+    }
+
     /// Adds a flight with the identifier that [`next`](Self::next) gave.
     pub(crate) fn add(&mut self, flight: Flight) -> u64 {
         let (id, entry) = (self.next(), Some((self.turn, flight)));

@@ -17,6 +17,7 @@
 //! | `admin`, `identify`, `features`, `log_page`, `event` | the admin command set |
 //! | `kv`, `flight`, [`store`] | the Key Value command set, its commands under way, and where pairs are kept |
 //! | [`fault`] | misbehaving on purpose |
+//! | `sync` | what threads share, by names that a checker can give another meaning |
 //! | [`vfio`] | PCI function, DMA and interrupts for a vfio-user client |
 #![warn(missing_docs)]
 
@@ -38,6 +39,7 @@ mod log_page;
 mod queues;
 mod shadow;
 pub mod store;
+mod sync;
 pub mod vfio;
 
 pub use attach::{AttachError, Attached, Statistics};

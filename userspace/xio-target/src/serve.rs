@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Serving: what the command line or the file asks for, until a signal asks for the end.
 
-use crate::cli::Serve;
-use crate::control::{Control, Place};
-use crate::file::{Backend, File};
+use super::cli::Serve;
+use super::control::{Control, Place};
+use super::file::{Backend, ControllerTable, File};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ fn from_file(file: File) -> io::Result<Plan> {
         let (store, config) = opened.map_err(|error| about(&format!("namespace {name}"), &error))?;
         namespaces.insert(name.clone(), (config, store));
     }
-    let plug = |(name, table): (String, crate::file::ControllerTable)| {
+    let plug = |(name, table): (String, ControllerTable)| {
         let limits = table.namespaces.iter().filter_map(|name| namespaces.get(name));
         let config = table.config(limits.map(|(config, _)| config.clone()).collect());
         let faults = table.faults.as_deref().map(script).transpose()?;

@@ -270,8 +270,10 @@ mod tests {
     fn copies_of_any_alignment_and_length() {
         let region = Region::anonymous(4096).unwrap();
         let data: Vec<u8> = (0..64u8).map(|n| n + 1).collect();
-        for at in 0..17 {
-            for len in 0..40 {
+        // In the interpreter not all.
+        let step = if cfg!(miri) { 13 } else { 1 };
+        for at in (0..17).step_by(step) {
+            for len in (0..40).step_by(step) {
                 region.write(0, &[0; 128]);
                 region.write(at, &data[..len]);
                 let mut back = vec![0xee; 128];

@@ -2,17 +2,17 @@
 //! Answers that come later.
 
 use super::Answer;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nvme_kv::Status;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
 
 #[derive(Default)]
 struct Inner {
     ready: Vec<(u64, Answer)>,
-    /// Who asked last and perhaps sleeps.
-    asker: Option<Thread>,
+    /// Who takes answers and perhaps sleeps.
+    taker: Option<Thread>,
 }
 
 /// Where the answers of requests arrive that could not be answered at once.
@@ -34,6 +34,11 @@ impl Answers {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on the calling thread is woken by each answer. (Whoever asks may be another one.)
+    pub fn wake_me(&self) {
+        self.lock().taker = Some(thread::current());
+    }
+
     /// Takes all that arrived since, in `to`, which is empty.
     pub fn take(&self, to: &mut Vec<(u64, Answer)>) {
         if self.any.load(Ordering::Acquire) {
@@ -47,8 +52,8 @@ impl Answers {
         let mut inner = self.lock();
         inner.ready.push((id, answer));
         self.any.store(true, Ordering::Release);
-        if let Some(asker) = &inner.asker {
-            asker.unpark();
+        if let Some(taker) = &inner.taker {
+            taker.unpark();
         }
     }
 }
@@ -66,9 +71,8 @@ impl<'a> Later<'a> {
         Self { id, answers }
     }
 
-    /// Promises an answer. The calling thread is woken when it is there.
+    /// Promises an answer.
     pub fn promise(&self) -> Promise {
-        self.answers.lock().asker = Some(thread::current());
         Promise { id: self.id, answers: Some(self.answers.clone()) }
     }
 }
@@ -101,6 +105,7 @@ impl Drop for Promise {
 mod tests {
     use super::super::Reply;
     use super::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn every_promise_is_answered_once() {
@@ -116,5 +121,25 @@ mod tests {
         got.clear();
         answers.take(&mut got);
         assert!(got.is_empty());
+    }
+
+    #[test]
+    fn who_takes_is_woken_whoever_asked() {
+        let answers = Arc::new(Answers::default());
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let theirs = answers.clone();
+        let taker = std::thread::spawn(move || {
+            theirs.wake_me();
+            ready.send(()).unwrap();
+            let (start, mut got) = (Instant::now(), Vec::new());
+            while got.is_empty() && start.elapsed() < Duration::from_secs(20) {
+                std::thread::park_timeout(Duration::from_secs(20));
+                theirs.take(&mut got);
+            }
+            start.elapsed()
+        });
+        is_ready.recv().unwrap();
+        Later::new(1, &answers).promise().answer(Ok(Reply::Done));
+        assert!(taker.join().unwrap() < Duration::from_secs(20));
     }
 }

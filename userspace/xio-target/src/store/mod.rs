@@ -5,6 +5,7 @@
 //! [`Promise`]. Many requests can be under way. What changes one key is done in the order in which it was asked.
 
 mod answer;
+mod budget;
 mod embedded;
 mod mem;
 mod rados;

@@ -77,7 +77,11 @@ impl Shared {
         if let Err(errno) = set_timerslack(1) {
             log::debug!("PR_SET_TIMERSLACK: {errno}");
         }
-        let (mut idle, mut naps) = (None, Naps::new(self.controller().config().idle_cpu));
+        // Not only who asks a store is to be woken: a shutdown is asked for by the thread that writes the register.
+        let controller = self.controller();
+        controller.flights.wake_me();
+        let (mut idle, mut naps) = (None, Naps::new(controller.config().idle_cpu));
+        drop(controller);
         let (mut sqid, mut done) = (0, 0);
         while !self.stop.load(Ordering::Acquire) {
             if self.waiting.load(Ordering::Acquire) > 0 {

@@ -7,7 +7,7 @@
 
 use super::socket::{Message, Sender};
 use super::wire::{command, parse, DmaAccess, Header};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 

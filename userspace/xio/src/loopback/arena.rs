@@ -160,6 +160,8 @@ impl Doorbells for DoorbellMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nvme_kv::ring::{CqConsumer, CqProducer, SqConsumer, SqProducer};
+    use nvme_kv::Sqe;
 
     #[test]
     fn only_given_addresses_can_be_reached() {
@@ -181,6 +183,52 @@ mod tests {
         drop(data);
         assert!(arena.read(gone, &mut byte).is_err());
         assert!(arena.read(u64::MAX, &mut byte).is_err() && arena.read(0, &mut byte).is_err());
+    }
+
+    /// Host and controller in two threads. Of most use in an interpreter that reorders what may be reordered (Miri).
+    #[test]
+    fn entries_are_handed_over_whole() {
+        const SIZE: u32 = 4;
+        let rounds = if cfg!(miri) { 10 } else { 1000 };
+        let arena = Arc::new(Arena::default());
+        let sq = arena.contiguous(PAGE_SIZE, false).unwrap();
+        let cq = arena.contiguous(PAGE_SIZE, true).unwrap();
+        let bells = Arc::new(Region::anonymous(PAGE_SIZE).unwrap());
+        let theirs = (arena.clone(), DoorbellMemory(bells.clone()), sq.addrs[0], cq.addrs[0]);
+        let device = std::thread::spawn(move || {
+            let (arena, bells, sq, cq) = theirs;
+            let (mut from, mut to) = (SqConsumer::new(SIZE).unwrap(), CqProducer::new(SIZE).unwrap());
+            for n in 0..rounds {
+                let slot = loop {
+                    match from.pop(bells.load(0)).unwrap() {
+                        Some(slot) => break slot,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                let mut sqe = [0; Sqe::SIZE];
+                arena.read(sq + u64::from(slot) * 64, &mut sqe).unwrap();
+                assert_eq!(sqe, [n as u8; Sqe::SIZE]);
+                let (slot, phase) = to.push(bells.load(4)).unwrap().unwrap();
+                let cqe = Cqe::new(n as u16, from.head(), n as u16, nvme_kv::Status::SUCCESS, n);
+                arena.post(cq + u64::from(slot) * 16, &cqe.with_phase(phase)).unwrap();
+            }
+        });
+        let (mut to, mut from) = (SqProducer::new(SIZE).unwrap(), CqConsumer::new(SIZE).unwrap());
+        for n in 0..rounds {
+            sq.region.write(to.push().unwrap() as usize * Sqe::SIZE, &[n as u8; Sqe::SIZE]);
+            bells.store_release(0, to.tail());
+            let cqe = loop {
+                match crate::queue::read(&cq.region, from.head(), from.phase()) {
+                    Some(cqe) => break cqe,
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!((cqe.dw0.get(), cqe.cid.get(), cqe.sqid.get()), (n, n as u16, n as u16));
+            assert!(to.update_head(cqe.sqhd.get()));
+            from.pop();
+            bells.store_release(4, from.head());
+        }
+        device.join().unwrap();
     }
 
     #[test]

@@ -6,6 +6,8 @@ mod raw;
 mod table;
 
 pub(crate) use blocking::blocking_calls;
+#[cfg(test)]
+pub(crate) use raw::read;
 pub use raw::RawQueue;
 
 use crate::command::{Completion, Operation, Token};

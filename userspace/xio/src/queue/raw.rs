@@ -5,7 +5,7 @@ use crate::backend::{Backend, QueueParts};
 use crate::buffer::Buffer;
 use crate::dmabuf::{Exported, QueuePart};
 use crate::error::{Error, Result};
-use crate::mapping::Doorbell;
+use crate::mapping::{Doorbell, Region};
 use nvme_kv::{Cqe, Sqe};
 use std::sync::Arc;
 
@@ -138,18 +138,7 @@ impl RawQueue {
     /// The entry of the completion queue, if its phase tag is `phase`.
     #[inline]
     pub(super) fn read(&self, slot: u32, phase: bool) -> Option<Cqe> {
-        let at = slot as usize * Cqe::SIZE;
-        let last = self.parts.cq.load_acquire(at + Cqe::SIZE - 4);
-        // Status and phase are the upper half of the last dword.
-        if (last >> 16 & 1 == 1) != phase {
-            return None;
-        }
-        // The rest is read after the phase; the last dword is the one that had it.
-        let mut bytes = [0; Cqe::SIZE];
-        let (rest, end) = bytes.split_at_mut(Cqe::SIZE - 4);
-        self.parts.cq.read(at, rest);
-        end.copy_from_slice(&last.to_le_bytes());
-        Some(zerocopy::transmute!(bytes))
+        read(&self.parts.cq, slot, phase)
     }
 
     pub(super) const fn sq_doorbell(&self) -> &Doorbell {
@@ -159,6 +148,23 @@ impl RawQueue {
     pub(super) const fn cq_doorbell(&self) -> &Doorbell {
         &self.parts.cq_doorbell
     }
+}
+
+/// The entry of a completion queue, if its phase tag is `phase`.
+#[inline]
+pub(crate) fn read(cq: &Region, slot: u32, phase: bool) -> Option<Cqe> {
+    let at = slot as usize * Cqe::SIZE;
+    let last = cq.load_acquire(at + Cqe::SIZE - 4);
+    // Status and phase are the upper half of the last dword.
+    if (last >> 16 & 1 == 1) != phase {
+        return None;
+    }
+    // The rest is read after the phase; the last dword is the one that had it.
+    let mut bytes = [0; Cqe::SIZE];
+    let (rest, end) = bytes.split_at_mut(Cqe::SIZE - 4);
+    cq.read(at, rest);
+    end.copy_from_slice(&last.to_le_bytes());
+    Some(zerocopy::transmute!(bytes))
 }
 
 impl Drop for RawQueue {

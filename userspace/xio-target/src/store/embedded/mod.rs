@@ -9,7 +9,8 @@ mod database;
 mod lane;
 mod writer;
 
-use super::mem::{max_pairs, Budget};
+use super::budget::Budget;
+use super::mem::max_pairs;
 use super::{Answer, Later, Promise, Reply, Request, Store};
 use crate::NamespaceConfig;
 use database::Database;

@@ -13,7 +13,8 @@ mod library;
 mod pool;
 mod session;
 
-use super::mem::{max_pairs, Budget};
+use super::budget::Budget;
+use super::mem::max_pairs;
 use super::{Answer, Later, Promise, Reply, Request, Store};
 use crate::NamespaceConfig;
 use nvme_kv::kv::Condition;
