@@ -18,8 +18,6 @@ pub(crate) mod xio_target {
 #[path = ""]
 #[allow(dead_code, reason = "of the sources only what reads foreign text is used")]
 pub(crate) mod xio {
-    #[path = "../../../userspace/xio-cli/src/exit.rs"]
-    pub(crate) mod exit;
     #[path = "../../../userspace/xio-cli/src/manifest.rs"]
     pub(crate) mod manifest;
 }

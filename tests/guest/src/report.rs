@@ -53,6 +53,23 @@ impl Report {
         }
     }
 
+    /// Test cases so far.
+    pub fn cases(&self) -> u32 {
+        self.cases
+    }
+
+    /// Counts on from the cases that a kernel before this one reported.
+    pub fn go_on_from(&mut self, cases: u32) {
+        self.cases = cases;
+    }
+
+    /// Waits until the host has all of it.
+    pub fn drain(&mut self) {
+        if let Err(error) = tcdrain(&self.line) {
+            println!("xio-guest: the report line failed: {error}");
+        }
+    }
+
     /// Reports a test case that cannot run here, with the reason.
     pub fn skip(&mut self, name: &str, reason: &str) {
         self.cases += 1;

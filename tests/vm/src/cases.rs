@@ -137,6 +137,14 @@ pub const CASES: &[Case] = &[
         Machine::new().iommu(Iommu::Intel).fake_gpu().root_ports().controller(&options).timeout(900)
     }),
     case("recover", "recover", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    case("kexec", "kexec", || {
+        Machine::new()
+            .iommu(Iommu::Intel)
+            .kernel_image("/data/vmlinuz")
+            .ram_mib(2048)
+            .controller(&[])
+            .timeout(300)
+    }),
     case("mediated", "mediated,iommu", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
     case("mediated-no-iommu", "mediated", || Machine::new().controller(&[]).timeout(300)),
     case("mediated-virtio", "mediated,iommu", || {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exit codes and what leads to them.
 
+use crate::manifest;
 use std::fmt::Write;
 use std::io;
 use xio::{Error, Key, Status};
@@ -96,16 +97,9 @@ pub enum Failure {
         /// Whose limit it is.
         by: xio::LimitBy,
     },
-    /// A line of a manifest.
-    #[error("{name}, line {line}: {what}")]
-    Manifest {
-        /// The manifest.
-        name: String,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong.
-        what: String,
-    },
+    /// A manifest.
+    #[error(transparent)]
+    Manifest(#[from] manifest::Error),
     /// The module's own account can not be read.
     #[error(transparent)]
     Unreadable(#[from] crate::top::Unreadable),
@@ -131,8 +125,9 @@ impl Failure {
             Self::Bind(error) => error.code(),
             Self::Told(code) => *code,
             Self::Unreadable(why) => why.code(),
-            Self::InputTooLarge { .. } | Self::Manifest { .. } => USAGE,
+            Self::InputTooLarge { .. } | Self::Manifest(manifest::Error::Line { .. }) => USAGE,
             Self::Output { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => PIPE,
+            Self::Manifest(manifest::Error::Input { .. }) => OTHER,
             Self::System(_) | Self::Input { .. } | Self::Output { .. } | Self::SelfTest(_) => OTHER,
         }
     }

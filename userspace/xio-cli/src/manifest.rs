@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Manifests: a JSON object a line, each a key and where its value is or goes.
 
-use super::exit::Failure;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use xio::Key;
 
@@ -41,10 +40,33 @@ pub struct Entry {
     pub meta: Option<Box<RawValue>>,
 }
 
+/// Why a manifest is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It can not be read.
+    #[error("reading {name}: {source}")]
+    Input {
+        /// The manifest.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line of it.
+    #[error("{name}, line {line}: {what}")]
+    Line {
+        /// The manifest.
+        name: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
 /// Reads a manifest.
-pub fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
+pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
     let name = name(path);
-    let failed = |source| Failure::Input { name: name.clone(), source };
+    let failed = |source| Error::Input { name: name.clone(), source };
     let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
@@ -54,8 +76,8 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
 }
 
 /// Reads a manifest of that name from wherever it comes.
-pub fn read_from(input: impl BufRead, name: &str, folder: &Path) -> Result<Vec<Entry>, Failure> {
-    let failed = |source| Failure::Input { name: name.to_owned(), source };
+pub fn read_from(input: impl BufRead, name: &str, folder: &Path) -> Result<Vec<Entry>, Error> {
+    let failed = |source| Error::Input { name: name.to_owned(), source };
     let mut entries = Vec::new();
     for (n, line) in (1..).zip(input.lines()) {
         let line = line.map_err(failed)?;
@@ -63,7 +85,7 @@ pub fn read_from(input: impl BufRead, name: &str, folder: &Path) -> Result<Vec<E
             continue;
         }
         let entry = parse(n, &line, folder);
-        entries.push(entry.map_err(|what| Failure::Manifest { name: name.to_owned(), line: n, what })?);
+        entries.push(entry.map_err(|what| Error::Line { name: name.to_owned(), line: n, what })?);
     }
     Ok(entries)
 }

@@ -161,7 +161,7 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn wrong(&self, entry: &Entry, what: impl Into<String>) -> Failure {
-        Failure::Manifest { name: self.name.clone(), line: entry.line, what: what.into() }
+        manifest::Error::Line { name: self.name.clone(), line: entry.line, what: what.into() }.into()
     }
 
     /// What to do for a line; a value to store is read here, and its digest compared.

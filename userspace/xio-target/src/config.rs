@@ -164,7 +164,11 @@ impl Config {
         let wanted = self.max_queues.saturating_add(1).min(MAX_VECTORS);
         // MSI tells their number as a power of two.
         let most = 1u16.checked_shl(wanted.ilog2()).map_or(wanted, |power| power.min(32));
-        if self.msi { most } else { wanted }
+        if self.msi {
+            most
+        } else {
+            wanted
+        }
     }
 
     /// Where the doorbells are.

@@ -43,6 +43,8 @@ pub enum ResetCause {
     System,
     /// To make it forget what one user's queues may have left, before another user has some.
     User,
+    /// It refused to delete a queue.
+    Refused,
     /// Another cause, of a newer module.
     Other(u32),
 }
@@ -58,6 +60,7 @@ impl ResetCause {
             uapi::RESET_ABSENT => Self::Absent,
             uapi::RESET_SYSTEM => Self::System,
             uapi::RESET_USER => Self::User,
+            uapi::RESET_REFUSED => Self::Refused,
             other => Self::Other(other),
         })
     }
@@ -125,6 +128,7 @@ impl fmt::Display for ResetCause {
             Self::Absent => "the device did not answer",
             Self::System => "by the system",
             Self::User => "for another user",
+            Self::Refused => "a queue was not deleted",
             Self::Other(number) => return write!(f, "cause {number}"),
         })
     }

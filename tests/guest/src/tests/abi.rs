@@ -8,7 +8,9 @@ use crate::session::{self, Client};
 use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use nvme_kv::{kv::Command, DataPointer, Key, Status};
-use xio_uapi::{BufferAlloc, BufferFree, GetInfo, GetNamespace, QueueCreate, QueueDestroy, Request};
+use xio_uapi::{
+    BufferAlloc, BufferFree, GetInfo, GetNamespace, GetState, QueueCreate, QueueDestroy, Request,
+};
 
 pub const CLIENTS: &[(&str, Client)] = &[
     ("abi-info", |_| info()),
@@ -135,6 +137,13 @@ fn fields() -> Result<()> {
         Errno::EINVAL,
     )?;
     expect("flags", node.request(&mut BufferAlloc { flags: 1, len: 4096, ..sized() }), Errno::EINVAL)?;
+    expect("flags", node.request(&mut GetState { flags: 2, ..sized() }), Errno::EINVAL)?;
+    expect("no eventfd", node.request(&mut GetState { flags: 1, eventfd: 999, ..sized() }), Errno::EBADF)?;
+    let mut state = GetState { eventfd: 999, ..sized() };
+    node.request(&mut state).context("without the flag the eventfd is not looked at")?;
+    ensure!(state.state == xio_uapi::STATE_LIVE, "state {}", state.state);
+    state.reserved[5] = 1;
+    expect("reserved", node.request(&mut state), Errno::EINVAL)?;
     let mut queue = QueueCreate { entries: 8, eventfd: -1, ..sized() };
     queue.reserved[1] = 1;
     expect("reserved", node.request(&mut queue), Errno::EINVAL)?;

@@ -34,6 +34,7 @@ mod fakegpu;
 mod faults;
 mod gpu;
 mod interop;
+mod kexec;
 mod kv;
 mod kv_command;
 mod kv_ways;
@@ -67,6 +68,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("faults", faults::run),
     ("gpu", gpu::run),
     ("interop", interop::run),
+    ("kexec", kexec::run),
     ("kv", kv::run),
     ("kv-small", kv::run_small),
     ("kv-two", kv::run_two),

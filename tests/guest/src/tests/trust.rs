@@ -13,7 +13,9 @@ use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use xio_uapi::{iowr, BufferAlloc, BufferImport, KvEntry, KvSubmit, QueueCreate, QueueExport, Request};
+use xio_uapi::{
+    iowr, BufferAlloc, BufferImport, GetState, KvEntry, KvSubmit, QueueCreate, QueueExport, Request,
+};
 use zerocopy::FromZeros;
 
 pub const CLIENTS: &[(&str, Client)] = &[("trust-random", |_| random())];
@@ -182,7 +184,7 @@ impl<'a> Hostile<'a> {
         // rest, half is not even well-formed.
         let (nr, well_formed) = match self.random.below(128) {
             0 | 1 => (self.random.one(&[1, 2, 2, 3, 4, 4, 6, 7, 7, 8, 8, 9, 9]), true),
-            2..64 => (self.random.one(&[0, 3, 5, 8]), true),
+            2..64 => (self.random.one(&[0, 3, 5, 8, 10]), true),
             _ => (self.random.below(12) as u8, false),
         };
         let mut bytes = self.good(nr);
@@ -234,6 +236,7 @@ impl<'a> Hostile<'a> {
             7 => bytes(BufferImport { fd, len, flags: self.random.one(&[0, 1, 2]), ..sized() }),
             8 => bytes(QueueExport { handle, part: self.random.below(5) as u32, ..sized() }),
             9 => self.submit(handle),
+            10 => bytes(GetState { flags: self.random.one(&[0, 1]), eventfd: fd, ..sized() }),
             0 => bytes::<xio_uapi::GetInfo>(sized()),
             1 => bytes::<xio_uapi::GetNamespace>(sized()),
             3 => bytes(xio_uapi::QueueDestroy { handle, ..sized() }),

@@ -256,7 +256,9 @@ impl Device {
     fn irq_info(&self, payload: &[u8]) -> Result<Reply, Errno> {
         let (asked, _): (wire::IrqInfo, _) = parse(payload)?;
         let (flags, count) = match asked.index {
-            index if index == self.irq => (wire::IrqInfo::EVENTFD | wire::IrqInfo::NORESIZE, self.vectors.count()),
+            index if index == self.irq => {
+                (wire::IrqInfo::EVENTFD | wire::IrqInfo::NORESIZE, self.vectors.count())
+            }
             wire::IRQ_ERROR | wire::IRQ_REQUEST => (wire::IrqInfo::EVENTFD | wire::IrqInfo::NORESIZE, 1),
             index if index < wire::IRQS => (0, 0),
             _ => return Err(Errno::EINVAL),

@@ -234,7 +234,10 @@ mod tests {
         let mut s = ConfigSpace::new(Layout::new(&config), 0, config.vectors(), config.msi);
         assert_eq!((read(&s, at::MSIX), config.vectors()), ([0x05, at::POWER as u8, 0x88, 0], 16));
         assert!(!s.write(at::MSIX + 2, &[0xff; 12]));
-        assert_eq!(read(&s, at::MSIX + 2), [0xf9, 0, 0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(
+            read(&s, at::MSIX + 2),
+            [0xf9, 0, 0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]
+        );
     }
 
     #[test]
