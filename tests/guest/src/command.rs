@@ -2,6 +2,7 @@
 //! Running programs, with a deadline.
 #![allow(dead_code)] // a toolbox: not each tool is in use at any time
 
+use crate::fs;
 use anyhow::{bail, ensure, Context, Result};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -73,6 +74,7 @@ pub fn run_within(words: &[&str], limit: Duration) -> Result<Finished> {
 /// Waits for a child; at the deadline it is killed and an error given.
 pub fn wait_within(child: &mut Child, limit: Duration) -> Result<i32> {
     use std::os::unix::process::ExitStatusExt;
+    let limit = fs::longer(limit);
     let end = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {

@@ -38,6 +38,13 @@ const FAULTS: &[&str] = &[
     "stall detected",
     "unreferenced object",
     "DMA-API:",
+    "UBSAN:",
+    "ODEBUG:",
+    "suspicious RCU usage",
+    "refcount_t:",
+    "list_add corruption",
+    "list_del corruption",
+    "Poison overwritten",
 ];
 
 /// Loads a module from a file, with parameters (`name=value …`).
@@ -125,6 +132,28 @@ pub fn check_messages(allowed: &[String]) -> Result<()> {
     let Some(&first) = faults.first() else { return Ok(()) };
     let shown = &messages[first.saturating_sub(2)..messages.len().min(first + 40)];
     bail!("{} suspicious kernel messages, from the first on:\n{}", faults.len(), shown.join("\n"))
+}
+
+/// An error that shows what kmemleak, if the kernel has it, found of ours.
+pub fn check_leaks() -> Result<()> {
+    const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
+    if !Path::new(KMEMLEAK).exists() {
+        return Ok(());
+    }
+    // What is younger than 5 seconds does not count, and a pointer may be in a register during one look.
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_secs(6));
+        fs::write(KMEMLEAK, "scan")?;
+    }
+    let found = fs::read(KMEMLEAK)?;
+    let ours: Vec<&str> = found
+        .split("unreferenced object")
+        .filter(|object| ["[rocm_xio]", "[fakegpu]"].iter().any(|module| object.contains(module)))
+        .collect();
+    match ours.first() {
+        None => Ok(()),
+        Some(first) => bail!("{} objects are lost, the first:{first}", ours.len()),
+    }
 }
 
 fn faults(messages: &[String], allowed: &[String]) -> Vec<usize> {

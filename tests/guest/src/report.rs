@@ -101,7 +101,10 @@ impl Report {
     /// Checks the kernel's messages, writes the plan and waits until the host has it all.
     pub fn finish(mut self) -> Result<()> {
         let allowed = std::mem::take(&mut self.allowed);
-        self.case("kernel_reports_no_fault", |_| kernel::check_messages(&allowed));
+        self.case("kernel_reports_no_fault", |_| {
+            kernel::check_leaks()?;
+            kernel::check_messages(&allowed)
+        });
         let plan = format!("1..{}", self.cases);
         self.write(&plan);
         tcdrain(&self.line).context("waiting for the report line")

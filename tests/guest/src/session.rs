@@ -3,7 +3,7 @@
 //! `ready` and wait for the test to go on.
 
 use crate::command::{self, Finished};
-use crate::{tests, user};
+use crate::{fs, tests, user};
 use anyhow::{bail, ensure, Context, Result};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -103,7 +103,7 @@ impl Session {
 
     /// The next line that the client prints.
     pub fn line(&self) -> Result<String> {
-        match self.lines.recv_timeout(LIMIT) {
+        match self.lines.recv_timeout(fs::longer(LIMIT)) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => bail!("`{}` said nothing for {LIMIT:?}", self.name),
             Err(RecvTimeoutError::Disconnected) => bail!("`{}` ended", self.name),

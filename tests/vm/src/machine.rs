@@ -26,6 +26,9 @@ pub(crate) const DISK_LEN: u64 = 64 << 20;
 /// Memory of the fake GPU in MiB.
 pub const FAKE_GPU_MIB: u32 = 64;
 
+/// How many times longer things may take with the debug kernel.
+const SLOWER: u32 = 6;
+
 /// A virtual machine, described; made with [`Machine::new`] and the methods below.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -155,6 +158,14 @@ impl Machine {
     pub fn timeout(mut self, seconds: u64) -> Self {
         self.timeout = Duration::from_secs(seconds);
         self
+    }
+
+    /// For a kernel with its own checkers: more memory and time, and the guest's waits are longer, too.
+    #[must_use]
+    pub fn slow(mut self) -> Self {
+        self.ram_mib = self.ram_mib.max(1024) * 2;
+        self.timeout *= SLOWER;
+        self.cmdline(&format!("xio.slower={SLOWER}"))
     }
 
     /// More QEMU arguments.

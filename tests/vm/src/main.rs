@@ -84,7 +84,10 @@ fn run_cases(cases: &[&Case]) -> Result<bool> {
     for case in cases {
         println!("# vm {} ({}, {})", case.name, case.guest, accel.name());
         let word = format!("xio.test={}", case.guest);
-        let machine = (case.machine)();
+        let mut machine = (case.machine)();
+        if setup.slow {
+            machine = machine.slow();
+        }
         let outcome =
             run::reports(&setup, accel, case.name, &word, &machine, &mut |line| println!("  {line}"))?;
         let mut tally = outcome.tally.clone();

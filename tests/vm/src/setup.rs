@@ -25,6 +25,9 @@ pub struct Setup {
     pub modules: PathBuf,
     /// The program that runs QEMU.
     pub qemu: PathBuf,
+    /// Whether it is the debug kernel, in which everything takes longer and needs more memory.
+    pub slow: bool,
+    kmod: PathBuf,
     cargo_target: PathBuf,
 }
 
@@ -54,6 +57,8 @@ impl Setup {
             kver: get("KVER")?,
             modules: get("MODULES")?.into(),
             qemu: get("QEMU")?.into(),
+            slow: std::env::var_os("ROCM_XIO_KERNEL").is_some_and(|kernel| kernel == "debug"),
+            kmod: get("KMOD_OUT")?.into(),
             vmlinuz,
             cargo_target,
             repo,
@@ -75,15 +80,21 @@ impl Setup {
     /// The kernel module; `ROCM_XIO_KO` puts another build in its place.
     #[must_use]
     pub fn kernel_module(&self) -> PathBuf {
-        std::env::var_os("ROCM_XIO_KO").map_or_else(|| self.target.join("kmod/rocm_xio.ko"), PathBuf::from)
+        std::env::var_os("ROCM_XIO_KO").map_or_else(|| self.kmod.join("rocm_xio.ko"), PathBuf::from)
     }
 
     /// The fake GPU's driver; `ROCM_XIO_FAKEGPU_KO` puts another build in its place.
     #[must_use]
     pub fn fake_gpu_module(&self) -> PathBuf {
         std::env::var_os("ROCM_XIO_FAKEGPU_KO")
-            .map_or_else(|| self.target.join("kmod-tests/fakegpu.ko"), PathBuf::from)
+            .map_or_else(|| with_suffix(&self.kmod, "-tests").join("fakegpu.ko"), PathBuf::from)
     }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Shell assignments with backslash quoting, one a line.
