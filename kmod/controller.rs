@@ -256,7 +256,7 @@ pub(crate) struct Hw {
     pub(crate) resets: u32,
     /// `RESET_*`: why it was last reset.
     pub(crate) reset: u32,
-    /// Commands that got a status other than success, or none.
+    /// Commands of the kernel's queue that failed, or were not answered.
     pub(crate) errors: u64,
 }
 

@@ -23,7 +23,7 @@ use nvme_kv::{
     kv::{Command, Condition, RetrieveOptions, StoreOptions},
     regs::Doorbells,
     ring::{CqConsumer, SqProducer},
-    Cqe, DataPointer, Key, Sqe,
+    Cqe, DataPointer, Key, Sqe, Status,
 };
 use xio_uapi::KvEntry;
 use zerocopy::FromBytes;
@@ -314,7 +314,9 @@ impl Hw {
                 continue;
             };
             trace::completed(self.place.address, slot.client, &cqe, slot.since.elapsed().as_micros_ceil());
-            self.errors += u64::from(!cqe.status().is_success());
+            // That there is no such key is an answer.
+            let answers = [Status::SUCCESS, Status::KEY_NOT_FOUND, Status::KEY_EXISTS];
+            self.errors += u64::from(!answers.contains(&cqe.status()));
             self.answer(&slot, &cqe);
         }
         match &self.mediated {

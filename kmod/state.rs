@@ -6,6 +6,7 @@ use crate::{
     client::Client,
     controller::{Hw, State, Xio},
     error::AdminError,
+    submit,
     sys::{event::EventFd, trace, work},
 };
 use kernel::{
@@ -131,8 +132,11 @@ impl WorkItem<2> for Xio {
         {
             let mut inner = this.inner.lock();
             let Some(hw) = inner.hw.as_mut() else { return };
-            this.look_after(hw);
+            if let Err(e) = this.look_after(hw) {
+                pr_err!("{}: looking after it failed: {e:?}\n", this.node().name());
+            }
         }
+        this.answered.notify_all();
         this.watch();
     }
 }
@@ -155,17 +159,16 @@ impl Xio {
         work::cancel(&self.watching, self);
     }
 
-    /// Resets a controller that failed, or that does not answer what the kernel submitted.
-    pub(crate) fn look_after(&self, hw: &mut Hw) {
+    /// Resets a controller that failed, or that does not answer what the kernel submitted; takes what an interrupt was
+    /// lost for.
+    fn look_after(&self, hw: &mut Hw) -> Result {
         if hw.state != State::Live {
-            return;
+            return Ok(());
         }
         hw.check_stuck();
         if !hw.regs.status().is_operational() {
             hw.lost.get_or_insert(AdminError::Gone);
         }
-        if hw.lost.is_some() {
-            self.recover(hw);
-        }
+        submit::step(self, hw)
     }
 }

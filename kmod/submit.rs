@@ -112,7 +112,7 @@ fn end(hw: &mut Hw, id: u64, error: Error) -> Result<(KBox<Batch>, Result)> {
 }
 
 /// Takes completions, submits what has room now, and resets the controller when it is lost.
-fn step(xio: &Xio, hw: &mut Hw) -> Result {
+pub(crate) fn step(xio: &Xio, hw: &mut Hw) -> Result {
     hw.reap()?;
     hw.pump()?;
     if hw.lost.is_some() {

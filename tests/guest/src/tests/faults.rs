@@ -19,6 +19,7 @@ use xio_uapi::{KvEntry, KV_RETRIEVE, KV_STORE};
 
 pub const CLIENTS: &[(&str, Client)] = &[
     ("faults-meet", meet),
+    ("faults-uring", |_| lost_call()),
     ("faults-watch", watch),
     ("faults-create", |_| create()),
     ("faults-work", |_| work()),
@@ -38,6 +39,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
     for fault in REQUESTS {
         report.case(&format!("request_{}", fault.name), |report| request(report, fault));
     }
+    report.case("call_of_io_uring_that_is_lost", uring);
     report.case("who_waits_can_be_killed", killable);
     report.case("nothing_is_left", |_| nothing_is_left());
     report.case("start_of_a_bad_controller", starts);
@@ -302,6 +304,28 @@ fn work() -> Result<()> {
             Err(e) => return Err(e).context("QUEUE_CREATE"),
         }
     }
+}
+
+/// Nobody waits in the kernel for a call of io_uring: it is ended all the same.
+fn uring(report: &mut Report) -> Result<()> {
+    host::faults(report, 0, "drop op=exist count=1")?;
+    let ended = session::run(&["faults-uring"]);
+    host::no_faults(report, 0)?;
+    report.note(ended?.text().trim());
+    session::run(&["faults-work"]).map(drop)
+}
+
+fn lost_call() -> Result<()> {
+    let (node, ring) = (Node::open(NODE)?, raw::CommandRing::new()?);
+    let mut all = [entry(xio_uapi::KV_EXIST, b"lost", 0, 0, 0)];
+    let (entries, count, timeout_ms) = (all.as_mut_ptr() as u64, 1, 60_000);
+    let mut request = xio_uapi::KvSubmit { entries, count, timeout_ms, ..raw::sized() };
+    let start = Instant::now();
+    ring.issue(&node, &mut request, 7)?;
+    ensure!(ring.wait()? == (7, 0), "the call's result");
+    ensure!(outcome(&all[0]) == LOST, "error {}, status {:#x}", all[0].error, all[0].status);
+    println!("ended after {} ms", start.elapsed().as_millis());
+    Ok(())
 }
 
 /// While the controller does not answer one client, others can be killed, whatever they wait for.
