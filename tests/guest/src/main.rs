@@ -20,6 +20,7 @@ mod mapper;
 mod memory;
 mod passthrough;
 mod pci;
+mod random;
 mod raw;
 mod report;
 mod session;

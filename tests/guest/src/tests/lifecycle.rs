@@ -4,6 +4,7 @@
 
 use crate::fakegpu::{self, FakeGpu, Layout};
 use crate::kernel::{self, NODE, NODE_LIMIT};
+use crate::random::Random;
 use crate::raw::{self, entry, sized, Mapping, Node};
 use crate::report::Report;
 use crate::session::{self, Client, Session};
@@ -66,18 +67,6 @@ fn function() -> Result<String> {
     pci::nvme_functions()?.into_iter().next().context("no controller")
 }
 
-/// Numbers that are as good as any.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
 fn killed(report: &mut Report, kills: usize) -> Result<()> {
     // The kernel's queue stays once it was used.
     session::run(&["faults-work"])?;
@@ -110,7 +99,7 @@ fn killed(report: &mut Report, kills: usize) -> Result<()> {
 /// Starts children that use everything, and kills each after a random time.
 fn herd(arguments: &[&str]) -> Result<()> {
     let [seed, kills] = arguments else { bail!("two arguments") };
-    let mut random = Random(seed.parse::<u64>()? * 0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(seed.parse()?);
     let kills: usize = kills.parse()?;
     let mut early = 0;
     for n in 0..kills {
@@ -118,7 +107,7 @@ fn herd(arguments: &[&str]) -> Result<()> {
         // SAFETY: This process has one thread.
         match unsafe { fork() }.context("fork")? {
             ForkResult::Child => {
-                let result = use_everything(&mut Random(child_seed));
+                let result = use_everything(&mut Random::new(child_seed));
                 // SAFETY: Ends the child, without what the parent has to be done at its end.
                 unsafe { libc::_exit(i32::from(result.inspect_err(|e| eprintln!("{e:#}")).is_err()) * 9) };
             }
@@ -168,7 +157,7 @@ fn use_everything(random: &mut Random) -> Result<()> {
     let mut call: Box<xio_uapi::KvSubmit> = Box::new(sized());
     let mut called = Box::new([entry(KV_RETRIEVE, b"herd", 0, 0, 4096); 4]);
     for _ in 0..24 {
-        let flags = [0, xio_uapi::BUFFER_CMB][random.below(2) as usize];
+        let flags = random.one(&[0, xio_uapi::BUFFER_CMB]);
         let mut buffer = None;
         match random.below(9) {
             0 | 1 => {
@@ -203,7 +192,7 @@ fn use_everything(random: &mut Random) -> Result<()> {
                 }
             }
             5 => {
-                let flags = [0, xio_uapi::QUEUE_SQ_CMB][random.below(2) as usize];
+                let flags = random.one(&[0, xio_uapi::QUEUE_SQ_CMB]);
                 let mut request = QueueCreate { entries: 16, flags, eventfd: NO_EVENTFD, ..sized() };
                 match node.request(&mut request) {
                     Ok(()) => {

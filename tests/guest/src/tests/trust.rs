@@ -4,6 +4,7 @@
 
 use crate::fakegpu::{self, Export, FakeGpu, Layout, EXPORT_MOVABLE, EXPORT_SYSTEM, INVALIDATE_MOVE};
 use crate::kernel::{self, NODE};
+use crate::random::Random;
 use crate::raw::{self, sized, Mapping, Node};
 use crate::report::Report;
 use crate::session::{self, Client};
@@ -38,26 +39,6 @@ pub fn run(report: &mut Report, _: &[&str]) {
         session::run(&["share-operations", "0"])?;
         session::run(&["peer-drives"]).map(drop)
     });
-}
-
-/// A generator of numbers; each seed gives the same ones.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
 }
 
 fn random() -> Result<()> {
@@ -148,7 +129,7 @@ struct Hostile<'a> {
 impl<'a> Hostile<'a> {
     fn new(seed: u64, nodes: &'a [Node; 2], others: &'a [i32]) -> Result<Self> {
         Ok(Self {
-            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            random: Random::new(seed),
             nodes,
             others,
             handles: vec![0],
