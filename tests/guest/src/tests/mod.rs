@@ -30,6 +30,7 @@ mod bind_paths;
 mod claim;
 mod cmb;
 mod direct;
+mod failslab;
 mod fakegpu;
 mod faults;
 mod gpu;
@@ -65,6 +66,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("demo", demo::run),
     ("direct", direct::run),
     ("fakegpu", fakegpu::run),
+    ("failslab", failslab::run),
     ("faults", faults::run),
     ("gpu", gpu::run),
     ("interop", interop::run),
@@ -94,6 +96,7 @@ const CLIENTS: &[&[(&str, Client)]] = &[
     bind_disk::CLIENTS,
     cmb::CLIENTS,
     direct::CLIENTS,
+    failslab::CLIENTS,
     faults::CLIENTS,
     gpu::CLIENTS,
     interop::CLIENTS,
