@@ -165,7 +165,9 @@ impl Machine {
     pub fn slow(mut self) -> Self {
         self.ram_mib = self.ram_mib.max(1024) * 2;
         self.timeout *= SLOWER;
-        self.cmdline(&format!("xio.slower={SLOWER}"))
+        // Before Linux knows that it has five levels of page tables, KASAN takes an interrupt for a bad access; and of several
+        // reports it gives the first only.
+        self.cmdline(&format!("xio.slower={SLOWER} no5lvl kasan_multi_shot"))
     }
 
     /// More QEMU arguments.
