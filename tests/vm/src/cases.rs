@@ -135,7 +135,7 @@ pub const CASES: &[Case] = &[
     case("faults", "faults", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(900)),
     // Only the debug kernel makes allocations fail.
     case("failslab", "failslab", || {
-        Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&[]).timeout(600)
+        Machine::new().iommu(Iommu::Intel).fake_gpu().controller(&["--max-queues", "2"]).timeout(600)
     }),
     case("lifecycle", "lifecycle", || {
         let options = ["--msi", "--cmb", "4M", "--dstrd", "10"];
