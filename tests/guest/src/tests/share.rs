@@ -341,7 +341,7 @@ fn storm(arguments: &[&str]) -> Result<()> {
     let all = gpu.export(&layout)?;
     let (done, good, stale) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
     buffer.memory.write(0, &pattern(6, 64 << 12))?;
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + crate::fs::longer(Duration::from_secs(5));
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..2u8)
             .map(|n| {
