@@ -27,7 +27,9 @@ impl Case {
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
         let debug = std::env::var_os("ROCM_XIO_KERNEL").is_some_and(|kernel| kernel == "debug");
-        matches!(self.guest, "interop" | "rados") || self.guest == "failslab" && !debug
+        matches!(self.guest, "interop" | "rados")
+            || self.guest == "failslab" && !debug
+            || self.name == "hotplug"
     }
 }
 
@@ -142,6 +144,10 @@ pub const CASES: &[Case] = &[
         Machine::new().iommu(Iommu::Intel).fake_gpu().root_ports().controller(&options).timeout(900)
     }),
     case("recover", "recover", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
+    // Only when asked for: now and then QEMU's connection to the controller that it plugs in is out of step, and it hangs.
+    case("hotplug", "lifecycle,plug", || {
+        Machine::new().iommu(Iommu::Intel).fake_gpu().root_ports().controller(&["--msi"]).timeout(300)
+    }),
     case("kexec", "kexec", || {
         Machine::new()
             .iommu(Iommu::Intel)
