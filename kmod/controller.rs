@@ -183,7 +183,6 @@ impl Xio {
         hw.stop();
         crate::submit::complete_uring(hw);
         self.answered.notify_all();
-        hw.reset = reset;
         hw.start_again(reset);
         self.tell(hw);
     }
@@ -254,7 +253,7 @@ pub(crate) struct Hw {
     pub(crate) direct_user: Option<Kuid>,
     /// Resets since the device was bound.
     pub(crate) resets: u32,
-    /// `RESET_*`: why it was last reset.
+    /// `RESET_*`: why it was last reset, or failed.
     pub(crate) reset: u32,
     /// Commands of the kernel's queue that failed, or were not answered.
     pub(crate) errors: u64,
@@ -307,11 +306,11 @@ impl Hw {
 
     /// Enables the controller after [`stop`](Self::stop) the way `new` left it.
     pub(crate) fn start_again(&mut self, reset: u32) {
+        self.reset = reset;
         if self.state != State::Stopped {
             return;
         }
         self.resets = self.resets.saturating_add(1);
-        self.reset = reset;
         let started = self.start().map_err(Error::from).and_then(|()| self.choose_command_set());
         let started = started.and_then(|()| self.number_of_queues().map(|_| ()));
         if let Err(e) = started {

@@ -11,6 +11,7 @@
 //! `./scripts/test NAME` runs one case, `./scripts/test --list` shows them.
 
 use crate::machine::{Iommu, Machine};
+use crate::setup::is_debug_kernel;
 
 /// One machine to boot and the guest tests to run in it.
 pub struct Case {
@@ -26,9 +27,8 @@ impl Case {
     /// Whether it belongs to a suite that gives it what it needs, and is left out unless asked for.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
-        let debug = std::env::var_os("ROCM_XIO_KERNEL").is_some_and(|kernel| kernel == "debug");
         matches!(self.guest, "interop" | "rados")
-            || self.guest == "failslab" && !debug
+            || self.guest == "failslab" && !is_debug_kernel()
             || self.name == "hotplug"
     }
 }

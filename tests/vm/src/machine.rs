@@ -264,18 +264,17 @@ impl Machine {
         }
         for index in 0..self.controllers.len() - self.spare_controllers {
             let socket = dir.join(format!("s{index}"));
-            // The default message timeout of 5 s is soon over on a busy host, and then the device is lost.
-            arguments.push("-device".to_owned());
             let place = if self.one_slot {
                 format!(r#""addr":"0x8.{index}","multifunction":true,"#)
             } else if self.root_port {
-                let port = format!("-device pcie-root-port,id=rp{index},chassis={index},slot={index},x-speed=2_5,x-width=1 -device");
-                arguments.pop();
-                arguments.extend(words(&port));
+                let port = format!("id=rp{index},chassis={index},slot={index},x-speed=2_5,x-width=1");
+                arguments.extend(["-device".to_owned(), format!("pcie-root-port,{port}")]);
                 format!(r#""bus":"rp{index}","#)
             } else {
                 String::new()
             };
+            // The default message timeout of 5 s is soon over on a busy host, and then the device is lost.
+            arguments.push("-device".to_owned());
             arguments.push(format!(
                 r#"{{"driver":"vfio-user-pci",{place}"id":"vfu{index}","x-msg-timeout":60000,"socket":{{"type":"unix","path":"{}"}}}}"#,
                 socket.display()

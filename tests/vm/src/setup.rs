@@ -57,7 +57,7 @@ impl Setup {
             kver: get("KVER")?,
             modules: get("MODULES")?.into(),
             qemu: get("QEMU")?.into(),
-            slow: std::env::var_os("ROCM_XIO_KERNEL").is_some_and(|kernel| kernel == "debug"),
+            slow: is_debug_kernel(),
             kmod: get("KMOD_OUT")?.into(),
             vmlinuz,
             cargo_target,
@@ -89,6 +89,12 @@ impl Setup {
         std::env::var_os("ROCM_XIO_FAKEGPU_KO")
             .map_or_else(|| with_suffix(&self.kmod, "-tests").join("fakegpu.ko"), PathBuf::from)
     }
+}
+
+/// Whether machines run the debug kernel, as `scripts/lib.sh` decides it.
+#[must_use]
+pub fn is_debug_kernel() -> bool {
+    std::env::var_os("ROCM_XIO_KERNEL").is_some_and(|kernel| kernel == "debug")
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
