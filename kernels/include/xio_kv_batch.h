@@ -61,19 +61,10 @@ XIO_FN void xio_block_begin(xio_block_state *s) {
 /// When nothing is in flight: takes `wanted` tickets and both locks at once; its flags. One thread.
 XIO_FN uint32_t xio_batch_claim(const xio_view &q, xio_block_state *s, uint64_t tail, uint32_t wanted,
                                 uint32_t threads) {
-    xio_taking take = xio_want_tickets(q, tail, wanted);
-    xio_change reap = {&q.state->reaped, tail << 1, tail << 1 | XIO_LOCKED, false};
-    if (wanted <= threads) {
-        xio_swap_three(&take.tickets, &take.lock, &reap);
-    } else {
-        // It takes a while to write that many, so others keep the locks meanwhile.
-        take.tickets.done = xio_swap(take.tickets.p, take.tickets.from, take.tickets.to);
-    }
-    xio_acquire_locks();
-    xio_give_back(&take.lock, take.tickets);
-    xio_give_back(&reap, take.tickets);
-    s->first = tail;
-    s->head = reap.from >> 1;
+    xio_change reap = {};
+    // It takes a while to write more than a thread's one, so others keep the locks meanwhile.
+    xio_taking take = wanted <= threads ? xio_take_all(q, tail, wanted, &reap) : xio_take_tickets(q, tail, wanted, false);
+    s->first = s->head = tail;
     s->open = s->came = reap.done ? wanted : 0;
     return (take.tickets.done ? XIO_BATCH_IDLE : 0) | (take.lock.done ? XIO_BATCH_PUBLISHES : 0) |
            (reap.done ? XIO_BATCH_REAPS : 0);

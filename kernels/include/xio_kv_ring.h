@@ -153,6 +153,18 @@ XIO_FN xio_taking xio_take_tickets(const xio_view &q, uint64_t tail, uint32_t co
     return take;
 }
 
+/// When nothing is in flight: takes `count` tickets from `tail` on, the publishing lock, and that of `reaped` (`reap`), all at once.
+/// One lane.
+XIO_FN xio_taking xio_take_all(const xio_view &q, uint64_t tail, uint32_t count, xio_change *reap) {
+    xio_taking take = xio_want_tickets(q, tail, count);
+    *reap = xio_change{&q.state->reaped, tail << 1, tail << 1 | XIO_LOCKED, false};
+    xio_swap_three(&take.tickets, &take.lock, reap);
+    xio_acquire_locks();
+    xio_give_back(&take.lock, take.tickets);
+    xio_give_back(reap, take.tickets);
+    return take;
+}
+
 /// With the publishing lock: lets the controller know of the tickets to before `to`, and unlocks. One lane.
 XIO_FN void xio_ring(const xio_view &q, uint64_t to) {
     // Before the doorbell: an answer may come at once, and is compared with it.
@@ -334,8 +346,9 @@ XIO_FN uint32_t xio_look(const xio_view &q, const xio_wave &w, uint32_t open, xi
 struct xio_found {
     /// XIO_BROKEN_* of one of the caller's, or 0.
     uint32_t broken;
-    /// Head of the submission queue by the last completion of the caller.
+    /// Head of the submission queue by the last completion of the caller, and its status.
     uint32_t sqhd;
+    uint32_t status;
     /// q->published without the lock, as of after the completions.
     uint64_t published;
 };
@@ -344,7 +357,7 @@ struct xio_found {
 template <uint32_t EACH>
 XIO_FN xio_found xio_hand_out(const xio_view &q, const xio_share<EACH> &share, uint32_t count, uint64_t *mine) {
     xio_acquire_looks<EACH>();
-    xio_found found = {0, 0, xio_load(&q.state->published) & ~XIO_LOCKED};
+    xio_found found = {0, 0, 0, xio_load(&q.state->published) & ~XIO_LOCKED};
     xio_taken taken[EACH] = {};
     // All loads before anything waits for one.
     XIO_UNROLL
@@ -363,6 +376,7 @@ XIO_FN xio_found xio_hand_out(const xio_view &q, const xio_share<EACH> &share, u
             uint32_t wrong = xio_complete(q, taken[n], found.published, mine);
             found.broken = wrong != 0 ? wrong : found.broken;
             found.sqhd = taken[n].cqe.z & 0xffff;
+            found.status = taken[n].cqe.w >> 17 & XIO_STATUS_MASK;
         }
     }
     return found;
@@ -413,23 +427,35 @@ XIO_FN void xio_show_heads(const xio_view &q, const xio_heads &heads, uint64_t p
 struct xio_reaped {
     /// Completions that were taken; XIO_REAP_BUSY when another wave is at it.
     uint32_t count;
-    /// Whether this lane handed out the result that it named: then it has acquired what its command moved.
+    /// Whether this lane handed out the result that it named: then it has acquired what its command moved. To a lane alone:
+    /// and with which status.
     bool mine;
+    uint32_t status;
 };
 #define XIO_REAP_BUSY (~0u)
 
-/// Takes the completions that are there. `mine` is the address of a result, or 0.
-XIO_APART xio_reaped xio_reap(xio_queue *queue, xio_wave w, uint64_t mine) {
+/// The lock of `reaped`, as a lane alone has it: the word without the lock, and `published` as of then. The word with the lock:
+/// it does not have it.
+struct xio_held {
+    uint64_t word;
+    uint64_t published;
+};
+
+/// Takes the completions that are there. `mine` is the address of a result, or 0. The lock is taken, and given back in any case.
+XIO_APART xio_reaped xio_reap(xio_queue *queue, xio_wave w, uint64_t mine, xio_held held = {XIO_LOCKED, 0}) {
     const xio_view q = xio_view_of(queue);
-    uint64_t word = xio_lock_reaped(q, w);
+    uint64_t word = held.word, published = held.published;
     if (word & XIO_LOCKED) {
-        return xio_reaped{XIO_REAP_BUSY, false};
+        word = xio_lock_reaped(q, w);
+        if (word & XIO_LOCKED) {
+            return xio_reaped{XIO_REAP_BUSY, false, 0};
+        }
+        published = xio_first(w.lanes, xio_load(&q.state->published)) & ~XIO_LOCKED;
     }
     uint64_t wanted = mine;
-    uint64_t published = xio_first(w.lanes, xio_load(&q.state->published)) & ~XIO_LOCKED;
     uint64_t known = xio_load(&q.state->cq_known);
     xio_heads heads = {xio_load(&q.state->sq_head), word >> 1};
-    uint32_t broken = 0;
+    uint32_t broken = 0, status = 0;
     for (uint32_t look = 0; look < XIO_REAP_LOOKS && broken == 0; look++) {
         // As many as were published can come, and no more than the ring holds.
         uint32_t open = (uint32_t)((published - (heads.cq << 1)) >> 1);
@@ -445,6 +471,7 @@ XIO_APART xio_reaped xio_reap(xio_queue *queue, xio_wave w, uint64_t mine) {
             continue;
         }
         published = xio_first(w.lanes, found.published);
+        status = found.status;
         // The last completion is that of the lane with the highest place.
         xio_lanes has = xio_ballot(w.lanes, (count - 1) % w.count == w.rank);
         uint32_t wrong = xio_move_heads(q, &heads, count, xio_last32(has, found.sqhd), published);
@@ -471,7 +498,7 @@ XIO_APART xio_reaped xio_reap(xio_queue *queue, xio_wave w, uint64_t mine) {
             xio_store_plainly(&q.state->reaped, word);
         }
     }
-    return xio_reaped{(uint32_t)(heads.cq - (word >> 1)), mine != wanted};
+    return xio_reaped{(uint32_t)(heads.cq - (word >> 1)), mine != wanted, status};
 }
 
 #endif // XIO_KV_RING_H

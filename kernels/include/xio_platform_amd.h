@@ -22,7 +22,10 @@ XIO_FN uint32_t xio_lane() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amd
 
 /// The lanes that make this call and have `yes`. `lanes` are those that make it.
 XIO_FN xio_lanes xio_ballot(xio_lanes, bool yes) {
-#if defined(__GFX9__)
+#if !__has_builtin(__builtin_amdgcn_ballot_w64)
+    // Before clang 16 (ROCm 5.4): compares with 0, which is the same; 33 is "not equal".
+    return __builtin_amdgcn_uicmp((uint32_t)yes, 0u, 33);
+#elif defined(__GFX9__)
     return __builtin_amdgcn_ballot_w64(yes);
 #else
     return __builtin_amdgcn_ballot_w32(yes);
@@ -202,7 +205,17 @@ XIO_FN void xio_doorbell_head(uint32_t *p, uint32_t v) {
 XIO_FN void xio_acquire_result() { xio_acquire_system(); }
 
 /// Ticks of a clock that all waves share and that never stops.
-XIO_FN uint64_t xio_clock() { return __builtin_readsteadycounter(); }
+XIO_FN uint64_t xio_clock() {
+#if __has_builtin(__builtin_readsteadycounter)
+    return __builtin_readsteadycounter();
+#elif defined(__GFX9__)
+    // Before clang 19 (ROCm 6.3): the same instructions by their names.
+    return __builtin_amdgcn_s_memrealtime();
+#else
+    // MSG_RTN_GET_REALTIME
+    return __builtin_amdgcn_s_sendmsg_rtnl(0x83);
+#endif
+}
 /// Lets others run for a moment; `round` counts how often in a row.
 XIO_FN void xio_pause(uint32_t round) {
     if (round < 16) {

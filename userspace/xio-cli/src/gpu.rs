@@ -110,6 +110,7 @@ fn queues(gpu: &Gpu, rounds: u64) -> Result<(), Failure> {
         "LOCK",
         "PLAIN ROUND",
         "LIBRARY ROUND",
+        "CALLS ROUND",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     // On the host each thread of a block is one of the operating system.
@@ -128,6 +129,7 @@ fn queues(gpu: &Gpu, rounds: u64) -> Result<(), Failure> {
             millions(&lock),
             format!("{:.2?}", plain.round(batch)),
             format!("{:.2?}", library.round(batch)),
+            format!("{:.2?}", calls.round(batch)),
         ]);
     }
     output::text(&(output::columns(&rows) + "\n"))
@@ -152,9 +154,11 @@ fn values(which: Which, controllers: u32, rounds: u64) -> Result<(), Failure> {
 fn bytes(which: Which, controllers: u32) -> Result<(), Failure> {
     let gigabytes = |rate: &Rate| rate.bytes_per_second() / 1e9;
     let limit = gigabytes(&bench::copy_limit(which, 64 << 20, 20)?);
+    let host = gigabytes(&bench::host_limit(controllers, 64 << 20, 8)?);
     output::text(&format!(
-        "Retrieve into the device's memory, {controllers} controllers; the runtime copies {limit:.1} GB/s. GB/s of the \
-         controllers alone, of the kernels that copy alone, of both at the same time:\n"
+        "Retrieve into the device's memory, {controllers} controllers; the runtime copies {limit:.1} GB/s, {controllers} threads \
+         copy {host:.1} GB/s in the host's memory. GB/s of the controllers alone, of the kernels that copy alone, of both at \
+         the same time:\n"
     ))?;
     let mut rows = vec![["VALUE", "CONTROLLERS", "COPY", "BOTH", "OF THE LIMIT"].map(str::to_owned).to_vec()];
     for shift in 17..=24 {

@@ -12,9 +12,11 @@ use super::{GpuBuffer, GpuKv, GpuOptions};
 use crate::controller::Controller;
 use crate::error::{gpu, Error, Result};
 use crate::loopback::{self, bare, Config, NamespaceConfig};
+use crate::mapping::Region;
 use nvme_kv::Key;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Barrier;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -226,21 +228,19 @@ fn together(stations: &[Station], kernel: Builtin, rounds: u64) -> Result<Rate> 
         warm?;
         let begin = Instant::now();
         let rate = work.run(kernel, rounds)?;
-        Ok((rate, begin, Instant::now()))
+        Ok((rate, (begin, Instant::now())))
     };
-    let rates: Vec<Result<(Rate, Instant, Instant)>> = std::thread::scope(|scope| {
+    let both = std::thread::scope(|scope| {
         let one = &one;
         let pairs = stations.iter().zip(&memories);
         let threads: Vec<_> =
             pairs.map(|(station, to)| scope.spawn(move || one(station, to.as_ref()))).collect();
-        let failed = || Err(gpu("gpu", "a thread of the benchmark panicked"));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| failed())).collect()
-    });
-    let rates = rates.into_iter().collect::<Result<Vec<_>>>()?;
-    let (begin, end) = (rates.iter().map(|r| r.1).min(), rates.iter().map(|r| r.2).max());
-    let time = end.zip(begin).map_or(Duration::ZERO, |(end, begin)| end - begin);
-    let sum = |what: fn(&Rate) -> u64| rates.iter().map(|(rate, ..)| what(rate)).sum();
-    Ok(Rate { commands: sum(|r| r.commands), time, doorbells: sum(|r| r.doorbells), bytes: sum(|r| r.bytes) })
+        threads.into_iter().map(joined).collect::<Result<Vec<_>>>()
+    })?;
+    let (rates, times): (Vec<Rate>, Vec<_>) = both.into_iter().unzip();
+    let sum = |what: fn(&Rate) -> u64| rates.iter().map(what).sum();
+    let (commands, doorbells, bytes) = (sum(|r| r.commands), sum(|r| r.doorbells), sum(|r| r.bytes));
+    Ok(Rate { commands, time: span(&times), doorbells, bytes })
 }
 
 /// Rates of bytes on their way to a device's memory.
@@ -288,4 +288,40 @@ pub fn copy_limit(which: Which, len: usize, rounds: u64) -> Result<Rate> {
         to.write(0, from)?;
     }
     Ok(Rate { commands: rounds, time: start.elapsed(), doorbells: 0, bytes: rounds * len as u64 })
+}
+
+/// Copies `len` bytes by `threads` threads of this process at once, each in memory of its own: the limit for controllers, which do
+/// the same with values.
+///
+/// # Errors
+/// When there is not so much memory.
+pub fn host_limit(threads: u32, len: usize, rounds: u64) -> Result<Rate> {
+    let start = Barrier::new(threads as usize);
+    let one = || {
+        let from = vec![1; len];
+        let to = Region::anonymous(len);
+        // Once before, for the pages to be there.
+        to.iter().for_each(|to| to.write(0, &from));
+        start.wait();
+        let (to, begin) = (to?, Instant::now());
+        (0..rounds).for_each(|_| to.write(0, &from));
+        Ok((begin, Instant::now()))
+    };
+    let times = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+        all.into_iter().map(joined).collect::<Result<Vec<_>>>()
+    })?;
+    let commands = rounds * u64::from(threads);
+    Ok(Rate { commands, time: span(&times), doorbells: 0, bytes: commands * len as u64 })
+}
+
+/// What a thread found out.
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(gpu("gpu", "a thread of the benchmark panicked")))
+}
+
+/// From the first start to the last end.
+fn span(times: &[(Instant, Instant)]) -> Duration {
+    let (begin, end) = (times.iter().map(|t| t.0).min(), times.iter().map(|t| t.1).max());
+    end.zip(begin).map_or(Duration::ZERO, |(end, begin)| end - begin)
 }

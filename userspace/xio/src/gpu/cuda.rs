@@ -4,7 +4,7 @@
 
 use super::code::{embedded, Code};
 use super::executor::{Executor, Function, Grid, Importer, Kind, MappedDmabuf, Mapping, Params};
-use super::library::{failed, functions, open};
+use super::library::{failed, functions, open, wait_for};
 use super::memory::DeviceDmabuf;
 use crate::error::{gpu, Result};
 use nvme_kv::PAGE_SIZE;
@@ -37,6 +37,7 @@ functions! {
             *mut *mut c_void, *mut *mut c_void) -> c_int;
         needed cuStreamCreate: fn(*mut *mut c_void, c_uint) -> c_int;
         needed cuStreamSynchronize: fn(*mut c_void) -> c_int;
+        needed cuStreamQuery: fn(*mut c_void) -> c_int;
         needed cuGetErrorString: fn(c_int, *mut *const c_char) -> c_int;
         maybe cuMemGetHandleForAddressRange: fn(*mut c_void, u64, usize, c_int, u64) -> c_int;
         maybe cuImportExternalMemory: fn(*mut *mut c_void, *const ExternalHandle) -> c_int;
@@ -78,6 +79,7 @@ const _: () = assert!(offset_of!(ExternalHandle, flags) == 32 && offset_of!(Exte
 
 const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 const NON_BLOCKING: c_uint = 1;
+const NOT_READY: c_int = 600;
 const PORTABLE: c_uint = 0x1;
 const DEVICE_MAP: c_uint = 0x2;
 const IO_MEMORY: c_uint = 0x4;
@@ -348,7 +350,8 @@ impl Executor for Cuda {
         };
         check(api, "cuLaunchKernel", launched)?;
         // SAFETY: a stream that lives as long as the process.
-        check(api, "running a kernel", unsafe { (api.cuStreamSynchronize)(stream) })
+        let done = wait_for(NOT_READY, || unsafe { (api.cuStreamQuery)(stream) });
+        check(api, "running a kernel", done)
     }
 
     fn export(&self, address: u64, len: usize, _to: Importer) -> Result<DeviceDmabuf> {

@@ -5,7 +5,7 @@
 use super::code::{embedded, Code};
 use super::executor::{Executor, Function, Grid, Importer, Kind, MappedDmabuf, Mapping, Params};
 use super::hsa;
-use super::library::{failed, functions, open};
+use super::library::{failed, functions, open, wait_for};
 use super::memory::DeviceDmabuf;
 use crate::error::{gpu, Result};
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
@@ -32,7 +32,7 @@ functions! {
         needed hipModuleLaunchKernel: fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
             *mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int;
         needed hipStreamCreateWithFlags: fn(*mut *mut c_void, c_uint) -> c_int;
-        needed hipStreamSynchronize: fn(*mut c_void) -> c_int;
+        needed hipStreamQuery: fn(*mut c_void) -> c_int;
         needed hipDeviceSynchronize: fn() -> c_int;
         needed hipGetErrorString: fn(c_int) -> *const c_char;
         maybe hipExtMallocWithFlags: fn(*mut *mut c_void, usize, c_uint) -> c_int;
@@ -42,6 +42,7 @@ functions! {
 
 const NAMES: &[&str] = &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
 const NON_BLOCKING: c_uint = 1;
+const NOT_READY: c_int = 600;
 const COPY_BY_ADDRESS: c_int = 4;
 const REGISTER_MAPPED: c_uint = 0x2;
 const REGISTER_IO_MEMORY: c_uint = 0x4;
@@ -318,7 +319,8 @@ impl Executor for Hip {
         };
         check(api, "hipModuleLaunchKernel", launched)?;
         // SAFETY: a stream that lives as long as the process.
-        check(api, "running a kernel", unsafe { (api.hipStreamSynchronize)(stream) })
+        let done = wait_for(NOT_READY, || unsafe { (api.hipStreamQuery)(stream) });
+        check(api, "running a kernel", done)
     }
 
     fn export(&self, address: u64, len: usize, _to: Importer) -> Result<DeviceDmabuf> {

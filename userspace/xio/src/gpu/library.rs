@@ -5,6 +5,7 @@
 use crate::error::{gpu, Error};
 use libloading::Library;
 use std::ffi::{c_char, c_int, CStr};
+use std::time::{Duration, Instant};
 
 /// Defines a table of functions of a library, and `symbols`, which says which of them there are.
 macro_rules! functions {
@@ -50,6 +51,25 @@ macro_rules! functions {
     (@found maybe $found:ident, $name:expr) => { $found.ok().map(|f| *f) };
 }
 pub(super) use functions;
+
+/// Asks a runtime for a code until it is another than `not_ready`. Runtimes that wait themselves spin, which takes a processor from
+/// those that the kernel waits for: controllers in threads of this process, say.
+pub(super) fn wait_for(not_ready: c_int, ask: impl Fn() -> c_int) -> c_int {
+    const SOON: Duration = Duration::from_millis(1);
+    const PAUSE: Duration = Duration::from_micros(50);
+    let start = Instant::now();
+    loop {
+        let code = ask();
+        if code != not_ready {
+            return code;
+        }
+        if start.elapsed() < SOON {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
 
 /// The error of a call into a runtime.
 ///

@@ -2,7 +2,7 @@
 //! The benchmarks run, and their counts are right. What they measure is not judged here.
 
 use crate::rig::gpu;
-use xio::gpu::bench::{bandwidth, copy_limit, echo, retrieve, Style};
+use xio::gpu::bench::{bandwidth, copy_limit, echo, host_limit, retrieve, Style};
 use xio::gpu::Kind;
 
 #[test]
@@ -28,4 +28,6 @@ fn values_come_from_several_controllers_at_once() {
         assert_eq!((rate.commands, rate.bytes), (2 * 64, (2 * 64) << 16));
     }
     assert!(copy_limit(which, 1 << 20, 2).unwrap().bytes_per_second() > 0.0);
+    let limit = host_limit(2, 1 << 20, 3).unwrap();
+    assert!(limit.bytes == 6 << 20 && limit.bytes_per_second() > 0.0);
 }

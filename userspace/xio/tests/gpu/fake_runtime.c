@@ -118,7 +118,7 @@ int hipModuleLaunchKernel(void *f, unsigned a, unsigned b, unsigned c, unsigned 
 	return f && a && b && c && d && e && g && h && s && p && x ? 1 : 98;
 }
 int hipStreamCreateWithFlags(void **stream, unsigned flags) { return *stream = NULL, flags != 1; }
-int hipStreamSynchronize(void *stream) { return stream != NULL; }
+int hipStreamQuery(void *stream) { return stream != NULL; }
 int hipDeviceSynchronize(void) { return 0; }
 const char *hipGetErrorString(int error) { return error ? "fake" : NULL; }
 #ifndef WITHOUT_EXPORT
@@ -219,6 +219,7 @@ int cuLaunchKernel(void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsi
 }
 int cuStreamCreate(void **stream, unsigned flags) { return *stream = NULL, flags != 1; }
 int cuStreamSynchronize(void *stream) { return stream != NULL; }
+int cuStreamQuery(void *stream) { return stream != NULL; }
 int cuGetErrorString(int error, const char **text) { return *text = error ? "fake" : NULL, 0; }
 #ifndef WITHOUT_EXPORT
 int cuMemGetHandleForAddressRange(void *handle, uint64_t ptr, size_t len, int type, unsigned long long flags)
