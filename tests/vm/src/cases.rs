@@ -27,9 +27,7 @@ impl Case {
     /// Whether it belongs to a suite that gives it what it needs, and is left out unless asked for.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
-        matches!(self.guest, "interop" | "rados")
-            || self.guest == "failslab" && !is_debug_kernel()
-            || self.name == "hotplug"
+        matches!(self.guest, "interop" | "rados") || self.guest == "failslab" && !is_debug_kernel()
     }
 }
 
@@ -144,10 +142,6 @@ pub const CASES: &[Case] = &[
         Machine::new().iommu(Iommu::Intel).fake_gpu().root_ports().controller(&options).timeout(900)
     }),
     case("recover", "recover", || Machine::new().iommu(Iommu::Intel).controller(&[]).timeout(300)),
-    // Only when asked for: now and then QEMU's connection to the controller that it plugs in is out of step, and it hangs.
-    case("hotplug", "lifecycle,plug", || {
-        Machine::new().iommu(Iommu::Intel).fake_gpu().root_ports().controller(&["--msi"]).timeout(300)
-    }),
     case("kexec", "kexec", || {
         Machine::new()
             .iommu(Iommu::Intel)

@@ -335,10 +335,36 @@ fn sizes_that_can_not_be_end_the_connection() {
     drop(serving.thread.join().unwrap());
 }
 
+fn folder(name: &str) -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("xio-target-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+#[test]
+fn who_comes_while_a_client_is_connected_is_turned_away() {
+    let dir = folder("second");
+    let path = dir.join("socket");
+    let mut listener = Listener::bind(&path).unwrap();
+    let (mut stop, stopped) = UnixStream::pair().unwrap();
+    let server = thread::spawn(move || server().run(&mut listener, stopped.as_fd()).unwrap());
+    for _ in 0..20 {
+        let mut first = Client::new(UnixStream::connect(&path).unwrap());
+        first.negotiate();
+        let mut second = Client::new(UnixStream::connect(&path).unwrap());
+        // VERSION
+        assert_eq!(second.call(1, &words(&[0])), Err(Errno::EBUSY));
+        // DEVICE_GET_INFO
+        assert!(first.call(4, &words(&[16, 0, 0, 0])).is_ok());
+    }
+    stop.write_all(&[1]).unwrap();
+    server.join().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 #[test]
 fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
-    let dir = std::env::temp_dir().join(format!("xio-target-test-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = folder("stale");
     let path = dir.join("socket");
     // Dropped without being removed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());

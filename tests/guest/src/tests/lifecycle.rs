@@ -34,7 +34,7 @@ const ENOUGH: &str = "/tmp/enough";
 const KILLS: usize = 2000;
 const HERDS: usize = 4;
 
-/// Arguments: `short` for a fraction of the rounds, `plug` for being unplugged and plugged in alone.
+/// Argument: `short` for a fraction of the rounds.
 pub fn run(report: &mut Report, arguments: &[&str]) {
     let part = if arguments.contains(&"short") { 10 } else { 1 };
     report.case("modules_load", |_| {
@@ -42,9 +42,6 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
         kernel::load_rocm_xio("")?;
         allow_udmabuf()
     });
-    if arguments.contains(&"plug") {
-        return report.case("unplugged_under_load", |report| under_load(report, 2, unplug));
-    }
     report.case("killed_at_any_point", |report| killed(report, KILLS / part));
     report.case("forked_passed_on_and_inherited", |_| {
         session::run(&["lifecycle-fork"])?;
@@ -53,6 +50,7 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     report.case("reset_under_load", |report| under_load(report, 20 / part, reset));
     report.case("unbound_under_load", |report| under_load(report, 20 / part, rebind));
     report.case("removed_under_load", |report| under_load(report, 10 / part, remove));
+    report.case("unplugged_under_load", |report| under_load(report, 5.max(10 / part) / 2, unplug));
     report.case("bus_error_under_load", |report| under_load(report, 5.max(10 / part) / 5, bus_error));
     report.case("told_of_each", told);
     report.case("traced", traced);

@@ -95,7 +95,8 @@ impl Server {
         log::info!("client connected");
         let end = self.device.end()?;
         let same = stream.try_clone()?;
-        let mut connection = Connection::new(stream, [stop, end.as_fd()])?;
+        let others = listener.as_deref().map(|listener| listener.socket()?.try_clone()).transpose()?;
+        let mut connection = Connection::new(stream, [stop, end.as_fd()], others)?;
         self.device.connect(connection.sender().clone(), same);
         let ended = loop {
             if let Err(ended) = self.serve_message(&mut connection) {

@@ -6,11 +6,12 @@ use super::wire::{Header, MAX_DATA, MAX_FDS};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr};
-use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -57,9 +58,14 @@ pub(super) fn first<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<usize, E
     }
 }
 
-/// Waits until `fd` can be read. `false` when this program is to stop, which either of `stop` tells by being readable.
-pub(super) fn wait(fd: BorrowedFd<'_>, stop: [BorrowedFd<'_>; 2]) -> Result<bool, Errno> {
-    Ok(first([stop[0], stop[1], fd])? == 2)
+/// Whether `fd` can be read now.
+fn is_ready(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::ZERO) {
+            Err(Errno::EINTR) => {}
+            ready => return ready.map(|ready| ready > 0),
+        }
+    }
 }
 
 /// Waits for a while. `false` when this program is to stop.
@@ -77,13 +83,22 @@ pub(super) struct Connection<'a> {
     stream: UnixStream,
     sender: Sender,
     stop: [BorrowedFd<'a>; 2],
+    /// Where others come. They are turned away: one that waited might hold up the client's own end (QEMU, when it is told to plug a
+    /// device in while it takes the old one away).
+    others: Option<UnixListener>,
+    /// The thread that turns one away.
+    turning: Option<JoinHandle<()>>,
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(stream: UnixStream, stop: [BorrowedFd<'a>; 2]) -> io::Result<Self> {
+    pub(super) fn new(
+        stream: UnixStream,
+        stop: [BorrowedFd<'a>; 2],
+        others: Option<UnixListener>,
+    ) -> io::Result<Self> {
         stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         let sender = Sender(Arc::new(Mutex::new(stream.try_clone()?)));
-        Ok(Self { stream, sender, stop })
+        Ok(Self { stream, sender, stop, others, turning: None })
     }
 
     /// The way to the client, which any thread may use.
@@ -104,11 +119,38 @@ impl<'a> Connection<'a> {
         Ok(Message { header, payload, fds })
     }
 
+    /// Waits until something can be received.
+    fn wait(&mut self) -> Result<(), Ended> {
+        let stream = self.stream.as_fd();
+        loop {
+            let others = self.others.as_ref().map_or(stream, AsFd::as_fd);
+            match first([self.stop[0], self.stop[1], stream, others])? {
+                0 | 1 => return Err(Ended::Stopped),
+                2 => return Ok(()),
+                _ => {}
+            }
+            // Somebody who came when the client had gone is not turned away, so the client is looked at once more.
+            if is_ready(stream)? {
+                return Ok(());
+            }
+            if let Some(others) = &self.others {
+                let (other, _) = others.accept()?;
+                log::warn!("another client came while one is connected, and is turned away");
+                // One at a time is enough for whoever waits for an answer.
+                if self.turning.as_ref().is_none_or(JoinHandle::is_finished) {
+                    self.turning = Some(thread::spawn(move || {
+                        if let Err(error) = turn_away(other) {
+                            log::debug!("turning a client away: {error}");
+                        }
+                    }));
+                }
+            }
+        }
+    }
+
     fn fill(&mut self, mut to: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<(), Ended> {
         while !to.is_empty() {
-            if !wait(self.stream.as_fd(), self.stop)? {
-                return Err(Ended::Stopped);
-            }
+            self.wait()?;
             let n = receive_some(&self.stream, to, fds)?;
             if n == 0 {
                 return Err(Ended::Closed);
@@ -117,6 +159,18 @@ impl<'a> Connection<'a> {
         }
         Ok(())
     }
+}
+
+/// Answers what a client says first with an error, and waits until it has gone. (QEMU 11.1 ends itself when the connection ends
+/// instead.)
+fn turn_away(mut stream: UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(SEND_TIMEOUT))?;
+    let mut header = Header::new_zeroed();
+    stream.read_exact(header.as_mut_bytes())?;
+    let len = u64::from(header.size).saturating_sub(size_of::<Header>() as u64).min(MAX_MESSAGE as u64);
+    io::copy(&mut (&stream).take(len), &mut io::sink())?;
+    send_all(&mut stream, &header.error(Errno::EBUSY), &[], None)?;
+    io::copy(&mut stream.take(MAX_MESSAGE as u64), &mut io::sink()).map(drop)
 }
 
 /// Sends whole messages, one at a time.
