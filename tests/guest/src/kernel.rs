@@ -164,7 +164,20 @@ fn faults(messages: &[String], allowed: &[String]) -> Vec<usize> {
     let fine = |text: &str| {
         NO_FAULTS.iter().copied().chain(allowed.iter().map(String::as_str)).any(|part| text.contains(part))
     };
-    (0..messages.len()).filter(|&index| bad(&messages[index]) && !fine(&messages[index])).collect()
+    let mut found = Vec::new();
+    let mut index = 0;
+    while let Some(message) = messages.get(index) {
+        // A report with a line of its own for its beginning is one thing, up to its end.
+        let warning = messages[index..].iter().take(4).find(|line| line.contains("WARNING:"));
+        if message.contains("cut here") && warning.is_some_and(|line| fine(line)) {
+            let end = messages[index..].iter().position(|line| line.contains("end trace"));
+            index += end.unwrap_or(0);
+        } else if bad(message) && !fine(message) {
+            found.push(index);
+        }
+        index += 1;
+    }
+    found
 }
 
 #[cfg(test)]
@@ -176,5 +189,9 @@ mod tests {
         let messages = ["all is well", "WARNING: at x", "BUG: y"].map(str::to_owned);
         assert_eq!(faults(&messages, &[]), [1, 2]);
         assert_eq!(faults(&messages, &["at x".to_owned()]), [2]);
+        let report = ["cut here", "name x", "WARNING: at x", "Call Trace:", "end trace 0", "Call Trace:"];
+        let report = report.map(str::to_owned);
+        assert_eq!(faults(&report, &[]), [0, 2, 3, 5]);
+        assert_eq!(faults(&report, &["at x".to_owned()]), [5]);
     }
 }

@@ -84,7 +84,6 @@ impl Report {
         }
     }
 
-    #[allow(dead_code)] // a tool for tests to come
     /// Tells that kernel messages with this text are part of what is tested, so that they are no failure.
     pub fn allow_kernel_message(&mut self, text: &str) {
         self.allowed.push(text.to_owned());

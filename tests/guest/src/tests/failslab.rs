@@ -75,10 +75,13 @@ pub fn run(report: &mut Report, _: &[&str]) {
         nothing_is_left()
     });
     report.case("probe_and_remove", |report| {
-        // There are hundreds, and each takes seconds.
+        // The kernel removes files of an interrupt that it had no memory to make, and its checker of DMA mappings gives up.
+        report.allow_kernel_message("remove_proc_entry");
+        report.allow_kernel_message("DMA-API: cacheline tracking ENOMEM");
+        // There are hundreds, and each takes a while.
         let address = pci::nvme_functions()?.into_iter().next().context("no controller")?;
         pci::unbind(&address)?;
-        let failed = each_of(11, |fail| {
+        let failed = each_of(2, |fail| {
             let bound = pci::bind(&address, "rocm_xio").is_ok();
             let left = fail.left()?;
             fail.set(0)?;
@@ -90,7 +93,7 @@ pub fn run(report: &mut Report, _: &[&str]) {
         })?;
         report.note(&format!("probe: {failed}"));
         pci::bind(&address, "rocm_xio").context("binding with nothing in the way")?;
-        let failed = each_of(11, |fail| {
+        let failed = each_of(2, |fail| {
             // Where an allocation of the file system fails it is not unbound at all.
             let unbound = pci::unbind(&address).is_ok();
             let left = fail.left()?;

@@ -162,6 +162,7 @@ mod tests {
     use super::*;
     use nvme_kv::ring::{CqConsumer, CqProducer, SqConsumer, SqProducer};
     use nvme_kv::Sqe;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn only_given_addresses_can_be_reached() {
@@ -185,6 +186,15 @@ mod tests {
         assert!(arena.read(u64::MAX, &mut byte).is_err() && arena.read(0, &mut byte).is_err());
     }
 
+    /// Says that its thread has failed, so that the other one need not wait for ever.
+    struct Failed<'a>(&'a AtomicBool);
+
+    impl Drop for Failed<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_or(std::thread::panicking(), Ordering::Relaxed);
+        }
+    }
+
     /// Host and controller in two threads. Of most use in an interpreter that reorders what may be reordered (Miri).
     #[test]
     fn entries_are_handed_over_whole() {
@@ -195,14 +205,21 @@ mod tests {
         let cq = arena.contiguous(PAGE_SIZE, true).unwrap();
         let bells = Arc::new(Region::anonymous(PAGE_SIZE).unwrap());
         let theirs = (arena.clone(), DoorbellMemory(bells.clone()), sq.addrs[0], cq.addrs[0]);
-        let device = std::thread::spawn(move || {
-            let (arena, bells, sq, cq) = theirs;
+        let failed = AtomicBool::new(false);
+        let wait = || {
+            assert!(!failed.load(Ordering::Relaxed), "the other side has failed");
+            std::thread::yield_now();
+        };
+        let device = || {
+            let _told = Failed(&failed);
+            let (sq, cq) = (sq.addrs[0], cq.addrs[0]);
+            let bells = DoorbellMemory(bells.clone());
             let (mut from, mut to) = (SqConsumer::new(SIZE).unwrap(), CqProducer::new(SIZE).unwrap());
             for n in 0..rounds {
                 let slot = loop {
                     match from.pop(bells.load(0)).unwrap() {
                         Some(slot) => break slot,
-                        None => std::thread::yield_now(),
+                        None => wait(),
                     }
                 };
                 let mut sqe = [0; Sqe::SIZE];
@@ -212,23 +229,29 @@ mod tests {
                 let cqe = Cqe::new(n as u16, from.head(), n as u16, nvme_kv::Status::SUCCESS, n);
                 arena.post(cq + u64::from(slot) * 16, &cqe.with_phase(phase)).unwrap();
             }
+        };
+        let host = || {
+            let _told = Failed(&failed);
+            let (mut to, mut from) = (SqProducer::new(SIZE).unwrap(), CqConsumer::new(SIZE).unwrap());
+            for n in 0..rounds {
+                sq.region.write(to.push().unwrap() as usize * Sqe::SIZE, &[n as u8; Sqe::SIZE]);
+                bells.store_release(0, to.tail());
+                let cqe = loop {
+                    match crate::queue::read(&cq.region, from.head(), from.phase()) {
+                        Some(cqe) => break cqe,
+                        None => wait(),
+                    }
+                };
+                assert_eq!((cqe.dw0.get(), cqe.cid.get(), cqe.sqid.get()), (n, n as u16, n as u16));
+                assert!(to.update_head(cqe.sqhd.get()));
+                from.pop();
+                bells.store_release(4, from.head());
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(device);
+            host();
         });
-        let (mut to, mut from) = (SqProducer::new(SIZE).unwrap(), CqConsumer::new(SIZE).unwrap());
-        for n in 0..rounds {
-            sq.region.write(to.push().unwrap() as usize * Sqe::SIZE, &[n as u8; Sqe::SIZE]);
-            bells.store_release(0, to.tail());
-            let cqe = loop {
-                match crate::queue::read(&cq.region, from.head(), from.phase()) {
-                    Some(cqe) => break cqe,
-                    None => std::thread::yield_now(),
-                }
-            };
-            assert_eq!((cqe.dw0.get(), cqe.cid.get(), cqe.sqid.get()), (n, n as u16, n as u16));
-            assert!(to.update_head(cqe.sqhd.get()));
-            from.pop();
-            bells.store_release(4, from.head());
-        }
-        device.join().unwrap();
     }
 
     #[test]
