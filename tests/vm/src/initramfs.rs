@@ -186,27 +186,25 @@ fn stem(path: &str) -> String {
     name.split_once(".ko").map_or(name, |(stem, _)| stem).to_owned()
 }
 
-/// The module unpacked, in the cache.
+/// The module unpacked: in the cache, unless it is in the first place.
 fn unpacked_module(setup: &Setup, file: &str) -> Result<PathBuf> {
+    let packed = setup.modules.join(file);
+    if !file.ends_with(".xz") {
+        return Ok(packed);
+    }
     let folder = setup.cache.join(format!("modules-{}", setup.kver));
     let unpacked = folder.join(format!("{}.ko", stem(file)));
     if unpacked.exists() {
         return Ok(unpacked);
     }
     fs::create_dir_all(&folder)?;
-    let packed = setup.modules.join(file);
-    let data = if file.ends_with(".xz") {
-        let output = Command::new("xz").arg("-dc").arg(&packed).output().context("running xz")?;
-        if !output.status.success() {
-            bail!("xz could not unpack {}: {}", packed.display(), String::from_utf8_lossy(&output.stderr));
-        }
-        output.stdout
-    } else {
-        fs::read(&packed)?
-    };
+    let output = Command::new("xz").arg("-dc").arg(&packed).output().context("running xz")?;
+    if !output.status.success() {
+        bail!("xz could not unpack {}: {}", packed.display(), String::from_utf8_lossy(&output.stderr));
+    }
     // Several runs may do this at once, hence the rename.
     let partial = folder.join(format!("{}.{}", stem(file), std::process::id()));
-    fs::write(&partial, data)?;
+    fs::write(&partial, output.stdout)?;
     fs::rename(&partial, &unpacked)?;
     Ok(unpacked)
 }
