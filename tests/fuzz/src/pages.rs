@@ -139,6 +139,8 @@ pub(crate) fn prp_seeds() -> Vec<Vec<u8>> {
         hostile(0x1008, 0x2000, 100_000, &[0]),
         hostile(0, 0x2ff8, 1 << 20, &[0, 0, 3]),
         hostile(4, 0x2000, 4 << 20, &[0, 0, 2, 7, 9]),
+        // Lists of one slot that lead to each other.
+        hostile(0, 0x2ff8, 4 << 20, &[3; 2000]),
         built(0, 4096),
         built(4092, 8192),
         built(2048, 513 * 4096),
@@ -192,5 +194,8 @@ pub(crate) fn sgl_seeds() -> Vec<Vec<u8>> {
         let seed = one(one(seed, data, 0x5000, 1000), data, 0x9001, 4000);
         one(seed, last, 0, 32).0
     };
-    lists.into_iter().map(seed).collect()
+    // A segment that leads to itself, and moves nothing.
+    let around = one(Seed::default(), segment, 0, 32).u32(5000).u32(5000);
+    let around = one(one(around, data, 0x5000, 0), segment, 0, 32).0;
+    lists.into_iter().map(seed).chain([around]).collect()
 }

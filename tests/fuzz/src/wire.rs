@@ -18,6 +18,14 @@ pub(crate) fn sqe(data: &[u8]) {
             let again = command.encode(cid, nsid);
             assert_eq!(kv::Command::decode(&again), Ok(command));
             assert_eq!(again.as_bytes()[..8], [&[sqe.opcode, 0], &sqe.as_bytes()[2..8]].concat());
+            // Key length and options: nothing that is defined gets lost.
+            let defined = match sqe.opcode {
+                kv::opcode::FLUSH => 0,
+                kv::opcode::STORE => 0x7ff,
+                kv::opcode::RETRIEVE => 0x1ff,
+                _ => 0xff,
+            };
+            assert_eq!(again.dword(11) & defined, sqe.dword(11) & defined);
         }
         Err(status) => assert!(!status.is_success()),
     }
@@ -70,6 +78,9 @@ pub(crate) fn sqe_seeds() -> Vec<Vec<u8>> {
         admin::Command::DoorbellBuffers(data),
     ];
     let io = io.iter().map(|command| command.encode(7, 1));
+    let mut both = kv::Command::Store { key, len: 1, options, data }.encode(7, 1);
+    both.cdw10[1] = 0x701.into();
+    let io = io.chain([both]);
     io.chain(admin.iter().map(|command| command.encode(7))).map(|sqe| sqe.as_bytes().to_vec()).collect()
 }
 
@@ -113,6 +124,19 @@ pub(crate) fn identify_seeds() -> Vec<Vec<u8>> {
     asked.into_iter().map(|(cns, csi, nsid)| rig.identify(cns, csi, nsid)).collect()
 }
 
+/// A list that was built of keys has them all.
+fn built(data: &[u8]) {
+    let parts = data.chunks(1 + Key::MAX).filter(|part| part.len() > 1);
+    let keys =
+        parts.map(|part| Key::new(&part[1..part.len().min(2 + usize::from(part[0]) % Key::MAX)]).unwrap());
+    let keys: Vec<Key> = keys.collect();
+    let mut buffer = vec![0xaa; list::EMPTY_LEN + keys.len() * list::entry_len(Key::MAX)];
+    let mut builder = list::Builder::new(&mut buffer).unwrap();
+    assert!(keys.iter().all(|key| builder.push(key)));
+    let len = builder.len();
+    assert_eq!(Keys::new(&buffer[..len]).unwrap().collect::<Result<Vec<_>, _>>(), Ok(keys));
+}
+
 /// A list of keys as a controller gave it; and text that stands for a key.
 pub(crate) fn list(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
@@ -120,6 +144,7 @@ pub(crate) fn list(data: &[u8]) {
             assert_eq!(key.to_string().parse(), Ok(key));
         }
     }
+    built(data);
     let Ok(keys) = Keys::new(data) else {
         assert!(data.len() < list::EMPTY_LEN);
         return;
