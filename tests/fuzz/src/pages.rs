@@ -41,9 +41,12 @@ fn hostile(input: &mut Input<'_>) {
     let data = DataPointer { prp1: input.u64(), prp2: input.u64() };
     let (len, part) = (input.below(MAX), input.below(MAX));
     let (mut reads, mut found) = (0, Found::default());
+    let pages = len.div_ceil(PAGE_SIZE) + 1;
+    let most = pages + pages.div_ceil(LIST_SLOTS - 1) + LIST_SLOTS;
     let read = |addr: u64, to: &mut [u64]| {
         assert!(!to.is_empty() && addr % 8 == 0 && addr % PAGE + 8 * to.len() as u64 <= PAGE);
         reads += to.len();
+        assert!(reads <= most, "{reads} entries for {len} bytes");
         let kind = input.u8();
         if kind == 1 {
             return Err(Status::DATA_TRANSFER_ERROR);
@@ -64,8 +67,6 @@ fn hostile(input: &mut Input<'_>) {
         assert!(segment.addr % PAGE + segment.len as u64 <= PAGE);
         found.add(segment)
     });
-    let pages = len.div_ceil(PAGE_SIZE) + 1;
-    assert!(reads <= pages + pages.div_ceil(LIST_SLOTS - 1) + LIST_SLOTS, "{reads} entries for {len} bytes");
     match walked {
         Ok(()) => assert_eq!(found.bytes, part.min(len)),
         Err(status) => assert!(!status.is_success() && found.bytes <= part.min(len)),
@@ -157,6 +158,7 @@ pub(crate) fn sgl(data: &[u8]) {
     let (table, mut found, mut reads) = (input.0, Found::default(), 0);
     let read = |addr: u64, to: &mut [Descriptor]| {
         reads += to.len();
+        assert!(reads <= sgl::MAX_DESCRIPTORS);
         for (n, place) in to.iter_mut().enumerate() {
             let at = (addr / 16) as usize + n;
             let size = table.len() / 16;
@@ -168,7 +170,6 @@ pub(crate) fn sgl(data: &[u8]) {
         Ok(())
     };
     let walked = sgl::walk_part(first, len, part, read, |segment| found.add(segment));
-    assert!(reads <= sgl::MAX_DESCRIPTORS);
     match walked {
         Ok(()) => assert_eq!(found.bytes, part.min(len)),
         Err(status) => assert!(!status.is_success() && found.bytes <= part.min(len)),
