@@ -28,7 +28,8 @@ pub const CLIENTS: &[(&str, Client)] = &[
 ];
 
 /// Arguments: `lazy` sets the IOMMU group to DMA-FQ first; `root` runs what needs the direct path as root, for
-/// machines without IOMMU; `no-suspend` spares a machine whose IOMMU does not come through that; `short` leaves out
+/// machines without IOMMU; `no-suspend` spares a machine whose IOMMU does not come through that, `no-sleep` one where it only
+/// does as long as the machine stays awake; `short` leaves out
 /// what does not depend on the machine.
 pub fn run(report: &mut Report, arguments: &[&str]) {
     let root = arguments.contains(&"root");
@@ -48,7 +49,28 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     report.case("unbind_while_pinned", move |_| unbind_while_pinned(root));
     report.case("reset_while_mapped", move |_| reset_while_mapped(root));
     if !arguments.contains(&"no-suspend") {
-        report.case("suspended_while_mapped", move |_| suspended_while_mapped(root));
+        report.case("suspended_while_mapped", move |_| {
+            suspended_while_mapped(root, || {
+                // The devices, without the machine itself going to sleep.
+                fs::write("/sys/module/suspend/parameters/pm_test_delay", "0")?;
+                fs::write("/sys/power/pm_test", "devices")?;
+                fs::write("/sys/power/state", "freeze")?;
+                fs::write("/sys/power/pm_test", "none")
+            })
+        });
+    }
+    if !arguments.contains(&"no-suspend") && !arguments.contains(&"no-sleep") {
+        report.case("suspended_to_memory", move |_| {
+            suspended_while_mapped(root, || {
+                // The clock wakes it.
+                fs::write("/sys/class/rtc/rtc0/wakealarm", "+2")?;
+                fs::write("/sys/power/mem_sleep", "deep")?;
+                fs::write("/sys/power/state", "mem")?;
+                let woke = "Waking up from system sleep state S3";
+                ensure!(kernel::messages()?.iter().any(|line| line.contains(woke)), "it did not sleep");
+                Ok(())
+            })
+        });
     }
     if arguments.contains(&"short") {
         return;
@@ -164,13 +186,11 @@ fn reset_while_mapped(root: bool) -> Result<()> {
     nothing_is_left()
 }
 
-/// The devices are suspended and resumed, without the machine itself going to sleep (pm_test).
-fn suspended_while_mapped(root: bool) -> Result<()> {
+/// Devices are suspended and resumed under a client, which goes on.
+fn suspended_while_mapped(root: bool, suspend: impl FnOnce() -> Result<()>) -> Result<()> {
     let holder = start(root, &["life-hold", "reset"])?;
     let before = counters("rocm-xio0")?["resets"];
-    fs::write("/sys/module/suspend/parameters/pm_test_delay", "0")?;
-    fs::write("/sys/power/pm_test", "devices")?;
-    fs::write("/sys/power/state", "freeze")?;
+    suspend()?;
     holder.finish()?;
     let after = counters("rocm-xio0")?["resets"];
     ensure!(after == before + 1, "{before} resets before, {after} after");
