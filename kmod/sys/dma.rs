@@ -82,6 +82,9 @@ unsafe impl Send for Mapping {}
 // SAFETY: Shared access does not change the table.
 unsafe impl Sync for Mapping {}
 
+/// Device and processor look at the same memory at the same time, and a client may have it mapped for the device more than once.
+const COHERENT: usize = bindings::DMA_ATTR_REQUIRE_COHERENT as usize;
+
 impl Mapping {
     /// Maps pages.
     ///
@@ -110,22 +113,20 @@ impl Mapping {
             )
         })?;
         // SAFETY: The table was just made, the device is bound.
-        let mapped = unsafe { bindings::dma_map_sgtable(dev.as_raw(), table.get(), access.direction(), 0) };
+        let mapped = unsafe { bindings::dma_map_sgtable(dev.as_raw(), table.get(), access.direction(), COHERENT) };
         if let Err(e) = to_result(mapped) {
             // SAFETY: Made above, not mapped.
             unsafe { bindings::sg_free_table(table.get()) };
-            return Err(e);
+            if e != EIO && e != EOPNOTSUPP {
+                return Err(e);
+            }
+            pr_err!("the device needs bounce buffers or cache flushes (swiotlb=force?), which mapped queues can not do\n");
+            return Err(EOPNOTSUPP);
         }
         // INVARIANT: Mapped above; the addresses are filled in next.
         let mut this = Self { table, addrs, access, dev };
         // SAFETY: The table is mapped, `addrs` has room for `count` addresses.
         let found = unsafe { shim::rocm_xio_dma_addrs(this.table.get(), 0, this.addrs.as_mut_ptr(), count) };
-        // SAFETY: The table is mapped for the device.
-        let coherent = unsafe { shim::rocm_xio_dma_is_coherent(dev.as_raw(), this.table.get()) };
-        if !coherent {
-            pr_err!("the device needs bounce buffers or cache flushes (swiotlb=force?), which mapped queues can not do\n");
-            return Err(EOPNOTSUPP);
-        }
         if found == count {
             Ok(this)
         } else {
@@ -144,7 +145,7 @@ impl Drop for Mapping {
         // SAFETY: By the type invariant the table is mapped and the device bound. The flush comes before
         // the pages go: a lazy domain keeps translating what was unmapped.
         unsafe {
-            bindings::dma_unmap_sgtable(self.dev.as_raw(), self.table.get(), self.access.direction(), 0);
+            bindings::dma_unmap_sgtable(self.dev.as_raw(), self.table.get(), self.access.direction(), COHERENT);
             shim::rocm_xio_iommu_flush(self.dev.as_raw());
             bindings::sg_free_table(self.table.get());
         }
