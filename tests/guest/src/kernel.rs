@@ -167,11 +167,11 @@ fn faults(messages: &[String], allowed: &[String]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut index = 0;
     while let Some(message) = messages.get(index) {
-        // A report with a line of its own for its beginning is one thing, up to its end.
-        let warning = messages[index..].iter().take(4).find(|line| line.contains("WARNING:"));
-        if message.contains("cut here") && warning.is_some_and(|line| fine(line)) {
-            let end = messages[index..].iter().position(|line| line.contains("end trace"));
-            index += end.unwrap_or(0);
+        // A report from its first line to its last is one thing.
+        let report = message.contains("cut here").then(|| &messages[index..]);
+        let len = report.and_then(|lines| lines.iter().position(|line| line.contains("end trace")));
+        if let Some(len) = len.filter(|len| messages[index..index + len].iter().any(|line| fine(line))) {
+            index += len;
         } else if bad(message) && !fine(message) {
             found.push(index);
         }
