@@ -74,7 +74,8 @@ static struct sg_table *fg_map_system(struct dma_buf_attachment *attach, struct 
 	ret = sg_alloc_table_from_pages(sgt, place->pages, place->chunks, 0, place->len, GFP_KERNEL);
 	if (ret)
 		return ERR_PTR(ret);
-	ret = dma_map_sgtable(attach->dev, sgt, dir, 0);
+	/* The same pages may be mapped by several imports at once. */
+	ret = dma_map_sgtable(attach->dev, sgt, dir, DMA_ATTR_REQUIRE_COHERENT);
 	if (ret) {
 		sg_free_table(sgt);
 		return ERR_PTR(ret);
@@ -156,7 +157,7 @@ static void fg_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt, en
 
 	dma_resv_assert_held(attach->dmabuf->resv);
 	if (fg_is_system(buffer)) {
-		dma_unmap_sgtable(attach->dev, sgt, dir, 0);
+		dma_unmap_sgtable(attach->dev, sgt, dir, DMA_ATTR_REQUIRE_COHERENT);
 		sg_free_table(sgt);
 	} else {
 		fg_unmap_video(attach, sgt, sgt->orig_nents, dir);
