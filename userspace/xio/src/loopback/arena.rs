@@ -204,7 +204,6 @@ mod tests {
         let sq = arena.contiguous(PAGE_SIZE, false).unwrap();
         let cq = arena.contiguous(PAGE_SIZE, true).unwrap();
         let bells = Arc::new(Region::anonymous(PAGE_SIZE).unwrap());
-        let theirs = (arena.clone(), DoorbellMemory(bells.clone()), sq.addrs[0], cq.addrs[0]);
         let failed = AtomicBool::new(false);
         let wait = || {
             assert!(!failed.load(Ordering::Relaxed), "the other side has failed");
