@@ -353,7 +353,7 @@ fn storm(arguments: &[&str]) -> Result<()> {
         let moved = loop {
             let moved = buffer.invalidate(INVALIDATE_MOVE, seed);
             seed += 1;
-            // On a slow machine, longer, until there is something to say.
+            // On a slow machine longer, and then at longer intervals, until there is something to say.
             let now = Instant::now();
             let enough = good.load(Ordering::Relaxed) > 20 && stale.load(Ordering::Relaxed) > 5;
             if moved.is_err()
@@ -361,7 +361,8 @@ fn storm(arguments: &[&str]) -> Result<()> {
             {
                 break moved;
             }
-            std::thread::sleep(Duration::from_millis(u64::from(seed % 7)));
+            let pause = crate::fs::longer(Duration::from_millis(u64::from(seed % 7)));
+            std::thread::sleep(if now > end { pause * 10 } else { pause });
         };
         done.store(true, Ordering::Relaxed);
         for client in clients {
