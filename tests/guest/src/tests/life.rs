@@ -49,28 +49,10 @@ pub fn run(report: &mut Report, arguments: &[&str]) {
     report.case("unbind_while_pinned", move |_| unbind_while_pinned(root));
     report.case("reset_while_mapped", move |_| reset_while_mapped(root));
     if !arguments.contains(&"no-suspend") {
-        report.case("suspended_while_mapped", move |_| {
-            suspended_while_mapped(root, || {
-                // The devices, without the machine itself going to sleep.
-                fs::write("/sys/module/suspend/parameters/pm_test_delay", "0")?;
-                fs::write("/sys/power/pm_test", "devices")?;
-                fs::write("/sys/power/state", "freeze")?;
-                fs::write("/sys/power/pm_test", "none")
-            })
-        });
+        report.case("suspended_while_mapped", move |_| suspended_while_mapped(root, suspend_devices));
     }
     if !arguments.contains(&"no-suspend") && !arguments.contains(&"no-sleep") {
-        report.case("suspended_to_memory", move |_| {
-            suspended_while_mapped(root, || {
-                // The clock wakes it.
-                fs::write("/sys/class/rtc/rtc0/wakealarm", "+2")?;
-                fs::write("/sys/power/mem_sleep", "deep")?;
-                fs::write("/sys/power/state", "mem")?;
-                let woke = "Waking up from system sleep state S3";
-                ensure!(kernel::messages()?.iter().any(|line| line.contains(woke)), "it did not sleep");
-                Ok(())
-            })
-        });
+        report.case("suspended_to_memory", move |_| suspended_while_mapped(root, suspend_to_memory));
     }
     if arguments.contains(&"short") {
         return;
@@ -186,8 +168,26 @@ fn reset_while_mapped(root: bool) -> Result<()> {
     nothing_is_left()
 }
 
+/// The devices, without the machine itself going to sleep (pm_test).
+fn suspend_devices() -> Result<()> {
+    fs::write("/sys/module/suspend/parameters/pm_test_delay", "0")?;
+    fs::write("/sys/power/pm_test", "devices")?;
+    fs::write("/sys/power/state", "freeze")?;
+    fs::write("/sys/power/pm_test", "none")
+}
+
+/// The machine, until its clock wakes it.
+fn suspend_to_memory() -> Result<()> {
+    fs::write("/sys/class/rtc/rtc0/wakealarm", "+2")?;
+    fs::write("/sys/power/mem_sleep", "deep")?;
+    fs::write("/sys/power/state", "mem")?;
+    let woke = "Waking up from system sleep state S3";
+    ensure!(kernel::messages()?.iter().any(|line| line.contains(woke)), "it did not sleep");
+    Ok(())
+}
+
 /// Devices are suspended and resumed under a client, which goes on.
-fn suspended_while_mapped(root: bool, suspend: impl FnOnce() -> Result<()>) -> Result<()> {
+fn suspended_while_mapped(root: bool, suspend: fn() -> Result<()>) -> Result<()> {
     let holder = start(root, &["life-hold", "reset"])?;
     let before = counters("rocm-xio0")?["resets"];
     suspend()?;
